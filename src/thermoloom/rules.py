@@ -49,7 +49,12 @@ class Learning(NamedTuple):
 
 @dataclass(frozen=True)
 class Momentum:
-    """Heavy ball: v ← βv + αu, θ ← θ − v.
+    """Learning with momentum, the heavy-ball rule: v ← βv + αu, θ ← θ − v.
+
+    u is the plain rule's update of a period, and α the learning rate. Under a constant u the rule
+    moves θ by αu/(1 − β) per period, so it may need a smaller α.
+
+    beta    β, fraction of v that remains after a period: at least 0 and less than 1
 
     >>> import thermoloom as tl
     >>> machine = tl.Machine(visible=49, hidden=8, duration=0.05)
@@ -61,7 +66,7 @@ class Momentum:
 
     def __post_init__(self) -> None:
         if not 0 <= self.beta < 1:
-            raise UserError(f"Momentum.beta = {self.beta}: must be in [0, 1)")
+            raise UserError(f"Momentum.beta = {self.beta}: must be at least 0 and less than 1")
 
     def linear(self) -> Any:
         return [[1, -self.beta], [0, self.beta]], [-1, 1]

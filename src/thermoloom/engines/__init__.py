@@ -104,7 +104,7 @@ def learn_in_turn(
     states: Sequence[State],
     path: Path,
 ) -> list[Lesson | None]:
-    """Lessons of trainings that share a path, one after the other; None where θ has diverged."""
+    """Lessons of trainings that share a path, computed in turn; None where θ has diverged."""
     lessons: list[Lesson | None] = []
     for learner, theta, state in zip(learners, thetas, states, strict=True):
         try:

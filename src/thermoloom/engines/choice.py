@@ -1,4 +1,4 @@
-"""``tl.engine``: choose the engine that computes, for a ``with`` block or from here on."""
+"""``tl.engine``: choose the engine that computes, in a ``with`` block or for all later calls."""
 
 from __future__ import annotations
 
@@ -11,16 +11,22 @@ from thermoloom.engines import engine as engine_in_use
 
 
 class engine:
-    """Choose the engine of this process and of its workers.
+    """Choose the engine that computes, in this process and in its workers.
 
-    choice      text such as "portable:torch:cuda", or an engine of your own: an object with the
-                methods of ``thermoloom.engines.Engine``
-    name        "compiled" or "portable", if the parts are named one by one
-    library     "numpy", "torch" or "jax"
-    device      "cpu", "cuda", "cuda:1", …
-    precision   "float32" or "float64"
+    Without a choice the compiled engine computes, in float32 on the CPU. The portable engine runs
+    on NumPy, PyTorch or JAX, in either precision, and on GPUs.
 
-    The choice applies from here on or, in a ``with`` statement, to its block.
+    choice      text such as "compiled" or "portable:torch:cuda", or an engine of your own: an
+                object with the methods of ``thermoloom.engines.Engine``
+
+    The parts of such a text can also be named one by one:
+
+    name        "portable" (default) or "compiled"
+    library     "numpy" (default), "torch" or "jax", for the portable engine
+    device      "cpu" (default), "cuda", "cuda:1", … of this library
+    precision   "float32" (default) or "float64", for the portable engine
+
+    The choice applies to all later calls or, in a ``with`` statement, to its block.
 
     >>> import thermoloom as tl
     >>> with tl.engine(name="portable", precision="float64") as portable:

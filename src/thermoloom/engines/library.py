@@ -20,7 +20,7 @@ import numpy as np
 
 from thermoloom.errors import UserError
 
-Array = Any  # of whichever library
+Array = Any  # of the library in use
 
 
 class NumPy:
@@ -89,8 +89,8 @@ class NumPy:
 
     def distance(self, a: dict[str, Array], b: dict[str, Array]) -> Array:
         """Σ max |a − b| of every training over arrays that are not empty."""
-        there = [name for name in a if a[name].shape[-1]]
-        return sum(self.xp.amax(self.xp.abs(a[name] - b[name]), (-2, -1)) for name in there)
+        filled = [name for name in a if a[name].shape[-1]]
+        return sum(self.xp.amax(self.xp.abs(a[name] - b[name]), (-2, -1)) for name in filled)
 
     def run(self, kernel: Callable[..., Any], static: Any, *arrays: Any) -> Any:
         """kernel(library, static, *arrays); JAX compiles it for every ``static`` and shape."""

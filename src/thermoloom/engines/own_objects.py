@@ -49,7 +49,7 @@ def require_shape(origin: str, answer: Any, example: Any) -> None:
 
 
 def own_objects(settings: Settings) -> OwnObjects:
-    """The rule and the error of the settings; a warning says what makes learning slow."""
+    """The rule and the error of the settings; a warning names those that make learning slow."""
     rule, error, linear = settings.training.rule, settings.imperfections.errors, PLAIN
     if is_extension(rule) and hasattr(own_rule(rule), "linear"):
         linear = Linear.of(

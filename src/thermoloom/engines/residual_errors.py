@@ -15,8 +15,8 @@ from thermoloom.streams import Array, Stream
 def residual_errors(library: Any, settings: Settings, trajectory: int) -> Array | float:
     """e (K, N) of one training trajectory, or a number that all steps have in common."""
     errors, machine, seed = settings.imperfections, settings.machine, settings.training.seed
-    own, total = errors.additive(machine, seed, trajectory), errors.residual_offset
-    total = total if own is None else total + library.array(own)
+    additive, total = errors.additive(machine, seed, trajectory), errors.residual_offset
+    total = total if additive is None else total + library.array(additive)
     if errors.residual_noise == 0:
         return total
     stream = Stream(library, seed, "residual error")

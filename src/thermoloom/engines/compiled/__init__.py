@@ -40,9 +40,10 @@ Float32 = NDArray[np.float32]
 
 
 def training_memory(machine: Machine) -> dict[str, int]:
-    """Bytes of one training. The watched loss needs two matrices of all pairs of units per stage,
-    and one more; few wires need lists of their ends, and five rows of a block of steps for every
-    unit. Eight arrays have the size of a path: both paths, drives, errors and sums of them.
+    """Bytes of one training. The watched loss needs one matrix of all pairs of units, and two more
+    for each stage. A machine with few wires needs lists of their ends instead, and five rows of a
+    block of steps for every unit. Eight arrays have the size of a path: the training and the
+    validation path, their drives, errors, and sums of these.
     """
     stages = machine.stages + len(machine.development)
     pairs = 4 * (2 * stages + 1) * machine.units**2

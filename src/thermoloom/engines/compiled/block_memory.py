@@ -80,7 +80,7 @@ class Group(NamedTuple):
     pairs: Float32
     """(2B, N…): residuals and states of the block's steps, alternating."""
     r: int
-    """Row of the residual among a step's two rows, 0 or 1; likewise x for the state."""
+    """Row of the residual among a step's two rows, 0 or 1; ``x`` is that of the state."""
     x: int
     turned_states: Float32
     """(N, B…): the states, transposed."""
@@ -134,7 +134,7 @@ class Rule(NamedTuple):
     pieces: int
     """Q"""
     vh: np.float32
-    """1 where visible and hidden units are coupled, else 0; likewise hh and vv."""
+    """1 where visible and hidden units are coupled, else 0; ``hh`` and ``vv`` within the groups."""
     hh: np.float32
     vv: np.float32
     one_v: np.float32

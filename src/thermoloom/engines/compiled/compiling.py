@@ -29,7 +29,7 @@ from thermoloom.threads import COMPILING
 
 if config.DISABLE_JIT:
     raise UserError(
-        "NUMBA_DISABLE_JIT = 1: the kernels would take hours in plain Python; unset it, or take "
+        "NUMBA_DISABLE_JIT = 1: the kernels would take hours in plain Python; unset it, or use "
         "the portable engine"
     )
 

@@ -3,7 +3,7 @@
     J_ij ← J_ij − α Σ_k (r_i x_j′ + r_j x_i′)     over the steps of one block, then
     f_i = Σ_j J_ij x_j′,   f_j = Σ_i J_ij x_i′     for the steps of the next block
 
-A panel holds all rows i of as many columns j as a vector has numbers. The update and both products
+A panel holds all rows i of LANES columns j, the numbers in a vector. The update and both products
 read J in this layout, so J is never rearranged, and the forces of a panel are computed while it is
 in the cache. Each share of the rows belongs to one thread.
 
@@ -47,7 +47,7 @@ class Panels(NamedTuple):
     held: Float32
     """Updates held until the end of their period, same layout; no rows if none are held."""
     rows: int
-    """The group of the rows, 0: visible, 1: hidden; likewise of the columns."""
+    """The group of the rows, 0: visible, 1: hidden; ``columns`` is that of the columns."""
     columns: int
     within: bool
     edges: Edges

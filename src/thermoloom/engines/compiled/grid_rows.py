@@ -13,8 +13,8 @@ A tile of 4 rows and 16 columns takes its 64 uniforms from eight Philox counters
 The tile of rows 4q … 4q + 3 and columns 16b … 16b + 15 of B in a row has the counters
 (8 (qB + b) + i, step, trajectory, 0), i = 0 … 7. Row 4q + s takes m in column 16b + 2i + t from the
 lower (s even) or upper half of word 2⌊s/2⌋ + t of counter i, and l from the upper bits of word s of
-counter (q, step, trajectory, 1). Each u is uniform to 2⁻²³, symmetric about ½ and never 0 or 1; two
-of a row are correlated by less than 2⁻³².
+counter (q, step, trajectory, 1). Each u is uniform to 2⁻²³, symmetric about ½ and never 0 or 1; any
+two u of a row are correlated by less than 2⁻³².
 
 d, ⌊ ⌋, round and clip are exact IEEE operations, so that a reference can reproduce them; sums of
 forces have a fixed order. Loops use few arrays, since compilers do not vectorize others.

@@ -1,8 +1,9 @@
 """Rows of steps in vector registers: the wires of one unit, a block of steps at a time.
 
-A unit's states in a block of B steps are one row of B numbers, and so are its residuals. A wire
-is then arithmetic between contiguous rows, without gathers, for any neighbours. Step k = q·P + p of
-a block is number p·L + q of its row, so that vector p holds every P-th step. The causal sums over
+A unit's states in a block of B steps are one row of B numbers, in P vectors of L lanes, and so are
+its residuals. A wire is then arithmetic between contiguous rows, without gathers, for any
+neighbours. Step k = q·P + p of a block is number p·L + q of its row, so vector p holds every P-th
+step. The causal sums over
 earlier steps are P − 1 additions of vectors and one prefix sum over the lanes.
 
     row_forces    out(k) = Σ_j J_ij x_j(k)
@@ -41,7 +42,7 @@ BLOCK = LANES * VECTORS
 """B, steps of a block."""
 AHEAD = 4
 """Wires by which rows are fetched ahead: neighbours lie anywhere in memory, and a block of a few
-hundred units exceeds the second-level cache. ``columns`` is padded by as many entries."""
+hundred units exceeds the second-level cache. ``columns`` is padded by this many entries."""
 _LINE = 16
 """Numbers in a line of the cache."""
 _FAST = ("contract", "reassoc", "nsz")
@@ -152,7 +153,7 @@ def row_sweep(
     builder: Any, data: Value, first: Value, stride: Value, columns: Value, begin: Value,
     end: Value, i: Value, sums: Value,
 ) -> None:  # fmt: skip
-    """sum_i += Σ_j x_j S_ij and sum_j += x_i S_ij, in the rows from ``sums`` on."""
+    """sum_i += Σ_j x_j S_ij and sum_j += x_i S_ij, in the rows that start at ``sums``."""
     rows = _Rows(builder, data, first, stride)
     x_i, r_i = rows.load(rows.x(i), rows.r(i))
     # v − v: zeros that LLVM cannot see; for visible zeros it chooses slower shuffles

@@ -61,7 +61,7 @@ class _Noising:
         self._keys = [stream_key(seed, name) for name in PATH_STREAMS[purpose]]
 
     def prepare(self, x: Float32, low: int) -> None:
-        """Preparation of the units from ``low`` on, in place."""
+        """Prepare the states ``x`` of units, the first of which is ``low``, in place."""
         self._steps(0, x, low, 0, None, NO_PATH)
 
     def release(

@@ -36,9 +36,9 @@ def residual_errors(
 ) -> NDArray[np.float32] | None:
     """E (K, N) of one training trajectory, or None without residual errors."""
     sigma, offset = imperfections.residual_noise, imperfections.residual_offset
-    own = imperfections.additive(machine, seed, trajectory)
+    additive = imperfections.additive(machine, seed, trajectory)
     if sigma == 0 and offset == 0:
-        return own
+        return additive
     rho = imperfections.residual_correlation
     out = np.empty((machine.steps, machine.units), np.float32)
     key = stream_key(seed, "residual error")
@@ -48,4 +48,4 @@ def residual_errors(
         _residual_errors(key, trajectory, low, *scalars, out[:, low:high])
 
     in_threads(draw, unit_ranges(machine.units, thread_count()))
-    return out if own is None else out + own
+    return out if additive is None else out + additive

@@ -55,7 +55,7 @@ float32 states, residuals are accurate to 4e-6."""
 MOST_SWEEPS = 8
 """Largest number of sweeps. A block that needs more is split in two."""
 MEASURED_EVERY = 16
-"""Number of blocks from one that is swept twice, to measure the contraction, to the next."""
+"""One of this many blocks is swept at least twice, to measure the contraction of a sweep."""
 
 
 class _Graph(NamedTuple):
@@ -176,8 +176,8 @@ def _drives(first, steps, low, high, constants, rows):  # type: ignore[no-untype
 def _load(piece, states, start, clamped, graph, rule, work):  # type: ignore[no-untyped-def]
     """Load X′ and the residuals without couplings of a piece's units, as rows.
 
-    ``states``: those of a block's steps, and of the step before. ``start`` holds the residuals, or
-    has no rows.
+    ``states``: the states of a block's steps and of the step before. ``start`` holds the residuals,
+    or has no rows.
     """
     low, high = graph.pieces[piece], graph.pieces[piece + 1]
     steps, n = states.shape[0] - 1, graph.start.size - 1

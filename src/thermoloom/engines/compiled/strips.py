@@ -1,7 +1,7 @@
 """The action of a block's steps on each other: R⁰ → R by forward substitution, strip by strip.
 
 See ``learner`` for the equations. Step k of a strip needs the products of its state with the
-residuals and states of the earlier steps, which are numbers:
+residuals and states of the earlier steps, which are scalars:
 
     R_v(k) = R⁰_v(k) − αc Σ_{l<k} [ (x_h(k)·x_h(l)) R_v(l) + (x_h(k)·R_h(l)) X_v(l) ]
 
@@ -49,7 +49,7 @@ def _keep_diagonal_zero(share, k, period, rate, group):  # type: ignore[no-untyp
 def _multiply_states(share, first, last, low, high, row, group, out):  # type: ignore[no-untyped-def]
     """Products of residuals and states of steps low … high with the states of first … last.
 
-    Written to the rows of ``out`` from ``row`` on, one sum per piece.
+    Written to the rows of ``out`` that start at ``row``, one sum per piece.
     """
     n, length, to = group.pairs.shape[1], group.turned_states.shape[1], out.shape[2]
     for number in range(share.first, share.last):
@@ -88,7 +88,7 @@ def _set_coefficients(m, of_v, of_h, rule, on_v, on_h):  # type: ignore[no-untyp
 def _subtract(share, operator, steps, first, low, high, rate, group):  # type: ignore[no-untyped-def]
     """R ← R − αc · operator · [residuals and states of steps low … high], for a share's units.
 
-    In ``steps`` steps from ``first`` on, one row of the operator each.
+    In ``steps`` steps that start at ``first``, one row of the operator each.
     """
     begin, end = range_of(share, group.edges)
     n = group.pairs.shape[1]
@@ -150,10 +150,10 @@ def _add_pieces(steps, width, products, out, half, one):  # type: ignore[no-unty
 
 @loops
 def _set_operators(thread, first, low, high, steps, rule, products):  # type: ignore[no-untyped-def]
-    """Matrices by which steps low … high of the block act on ``steps`` steps from ``first`` on.
+    """Matrices by which steps low … high of the block act on the ``steps`` steps from ``first``.
 
-    Columns follow the rows of [R_v, X_v] and [X_h, R_h]. All of these steps precede ``first`` by
-    a period at least, so every row is complete.
+    Columns follow the rows of [R_v, X_v] and [X_h, R_h]. Steps low … high precede ``first`` by at
+    least a period, so every row is complete.
     """
     of_v, of_h = products.sums[thread, 0], products.sums[thread, 1]
     on_v, on_h = products.operators[thread, 0], products.operators[thread, 1]

@@ -44,7 +44,7 @@ class Operand(NamedTuple):
     address: int
     """Address of the first number."""
     row: int
-    """Stride of r in numbers; likewise far for f and near for k."""
+    """Stride of r in numbers; ``far`` is that of f, ``near`` that of k."""
     far: int
     near: int
 
@@ -54,7 +54,7 @@ class Extent(NamedTuple):
 
     rows: int
     far: int
-    """Range of f; likewise near for k."""
+    """Range of f; ``near`` is that of k."""
     near: int
     begins: bool
     """Whether the product overwrites C; otherwise it is added."""

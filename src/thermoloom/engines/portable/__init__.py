@@ -45,7 +45,9 @@ class PortableEngine(Engine):
     PATHS = 16
 
     def training_memory(self, machine: Machine) -> dict[str, int]:
-        """Bytes of θ and eight arrays the size of a stage, dense; of paths, twice, and ten more."""
+        """Bytes of θ with eight dense arrays the size of a stage, and of the paths that are
+        simulated together, twice, with ten more arrays the size of a path.
+        """
         dense, size = Layout(machine, complete=True).size, self.library.numpy(self.library.zero)
         paths = 2 * min(self.PATHS, paths_together(machine)) + 10
         pairs = size_memory(machine, (8 + machine.stages) * size.itemsize * dense)
@@ -112,5 +114,5 @@ class PortableEngine(Engine):
 
 
 def select(name: str = "numpy", device: str = "cpu", precision: str = "float32") -> PortableEngine:
-    """The engine in one library, on a device and in a precision."""
+    """The engine in the library of this name, on a device and in a precision."""
     return PortableEngine(library(name, device, precision), 50 if device == "cpu" else 1000)

@@ -17,9 +17,9 @@ takes one rank-2B update. All of these are products of matrices, while a loop ov
 and write θ at every step. Other linear rules, such as momentum, have other weights in U and
 remember more than θ (``thermoloom.rules``).
 
-Where couplings are not those of whole groups (few wires, a device that distorts them) the products
-do not factorize, and a user's own rule or error may not be linear: then a block is one period of M
-steps, within which θ does not change.
+If wires are missing or a device distorts the couplings, the products do not factorize; a user's own
+rule or error may not be linear. Then a block is one period of M steps, within which θ does not
+change.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
     generation    x_{k+1} = x_k − μΔt ∂V_θ(x_k) + √(2μk_BTΔt) z_k,   through the stages in reverse
     path heat     −Σ_k ½ (∂V_k + ∂V_{k+1})·Δx_k          over free units
     clamp work    Σ_k ½ (∂V + ∂V′)·Δc                    exact: V is quadratic in clamped units c
-    active work   −Σ_k (D x_k)·Δx_k                      of couplings D_ji = −D_ij
+    active work   −Σ_k (D x_k)·Δx_k                      of one-way couplings, D_ji = −D_ij
 
 In a step the free units move first, then the clamped ones. Energies, and with them heat and work,
 follow in float64 from the states at the ends of every stage.
@@ -82,7 +82,9 @@ class Sampler:
     on_progress: Callable[[int], None]
 
     def group(self, first: int, numbers: range, words: Any) -> Account:
-        """Samples from ``first`` on: trajectories ``numbers`` of the seed, with words (S, L)."""
+        """A group of samples, numbered from ``first``: trajectories ``numbers`` of the seed, with
+        words (S, L).
+        """
         library, machine = self.library, self.theta.machine
         (both, twisted), (clamped, targets) = felt(self.theta), self.targets(numbers)
         account, before = Account(both.astype(np.float64), words, clamped), None

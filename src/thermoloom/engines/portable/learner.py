@@ -90,7 +90,7 @@ def learn_together(
     """θ and state of trainings after one path each, or after the same path; None if θ diverged.
 
     Computing them side by side fills a GPU. They may differ in seed, rate and additive errors, not
-    in ``rule``. On a grid there is only one, because each needs its own rounding stream.
+    in ``rule``. A training on a grid runs alone, because it needs a separate rounding stream.
     """
     first, rule, library = learners[0], learners[0].rule, learners[0].library
     xp, machine, paths = library.xp, rule.machine, [path] if isinstance(path, Path) else path

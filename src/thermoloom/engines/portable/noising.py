@@ -3,7 +3,7 @@
     x_{k+1} = x_k + μΔt (a_k s − V′_onsite(x_k)) + √(2μk_BTΔt) z_k        Euler–Maruyama, Itô
 
 K steps of preparation from x = 0 with a = 2, then K steps of noising with a(t) falling to 0. Paths
-do not depend on θ, so many of them take each step together, at little more than the cost of one.
+do not depend on θ, so many of them are simulated together, at little more than the cost of one.
 """
 
 from __future__ import annotations

@@ -4,13 +4,14 @@
     θ = θ⁰ + σ Δ,   Δ learned from   R⁰_k = c J_Δ x′_k − αc W_k x′_k,   Δ → Δ − α W_K at the end
 
 since updates are linear in θ. W_k = Σ_l ζ_l over the updates that step k has seen is a random walk.
-It advances by n updates, and within them by midpoint displacement (Lévy): after t of n updates
+It advances by n updates, and within them by midpoint displacement (Lévy): after t of n updates of
+M steps each
 
-    W = W_0 + (t/n) W_n + Σ_intervals min(t − a, a + L − t)/√L · Z       for a < t < a + L
+    W = W_0 + (t/n)(W_n − W_0) + Σ_intervals √(M/L) min(t − a, a + L − t) Z     for a < t < a + L
 
 with a normal matrix Z for each interval of L = n, n/2, …, 2 updates, which acts only on the states
-inside. With orthonormal bases A, B of those of two groups, P = 1 − AAᵀ, Q = 1 − BBᵀ and normals
-G, H, E
+inside. With orthonormal bases A, B of the states of two groups inside, P = 1 − AAᵀ, Q = 1 − BBᵀ and
+normals G, H, E
 
     between groups   Z = GBᵀ + A(HᵀQ) + PEQ,        so that ZB = G,  ZᵀA = BGᵀA + QH
     within a group   (Z + Zᵀ)/√2 without its diagonal, A = B
@@ -124,7 +125,7 @@ class NoiseResponse(Learner):
             )
 
     def updates(self, states: Array) -> int:
-        """n: updates that W takes at once, from the first of these states on; a power of two."""
+        """n: updates that W takes at once, beginning with these states; a power of two."""
         machine, period = self.rule.machine, self.rule.period
         n = 1 << (max(1, min(LONGEST_SPAN, len(states)) // period).bit_length() - 1)
         while n > 1 and float(self.library.run(exposure, machine, states[: n * period])) > 0.5:
