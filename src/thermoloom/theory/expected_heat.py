@@ -1,9 +1,9 @@
 """E[Q(θ)]: the heat that a noising path releases when it is run backwards, a linear function of θ.
 
-    Q = Σ_t V_t(x_b) − V_t(x_a),      from step a to step b is the window of stage t
+    Q = Σ_t V_t(x_b) − V_t(x_a),      where the window of stage t begins at step a and ends at b
 
 Generation goes from b to a, so this is the heat that it would release if it retraced noising
-paths, which training aims at. Units of a noising path are independent, so for i ≠ j
+paths, which is the aim of training. Units of a noising path are independent, so for i ≠ j
 
     ∂E[Q]/∂J_ij = E[m_i(b) m_j(b) − m_i(a) m_j(a)]       mean over patterns, m = E[x | pattern]
 

@@ -8,8 +8,8 @@ so with means m, variances v, and d = E[D]
     f_i = d_i + μΔt (b_i + Σ_j J_ij m_j)
 
 at every step. Summed over steps, v enters as one number per unit; m and d are expanded in a few
-orthonormal functions of time (the functions m(s, ·) of all fields span only about ten to nine
-digits), which makes the sum over K steps a sum over modes, without a quadrature error.
+orthonormal functions of time, which makes the sum over K steps a sum over modes, without a
+quadrature error. About ten functions represent m(s, ·) of all fields to nine digits.
 """
 
 from __future__ import annotations
@@ -39,15 +39,16 @@ _ROWS_AT_ONCE = 32
 """Rows of couplings that are processed together, so that they stay in the cache."""
 _PATTERNS_AT_ONCE = 128
 LARGE = 2048
-"""From this many units on, more patterns enter a sum at once, and faint modes enter in float32."""
+"""Smallest number of units of a large machine, where more patterns enter a sum at once and faint
+modes enter in float32."""
 _ADDED_AT_ONCE = 512
 """Patterns that enter the sums of a large machine together."""
 _FAINT = 1e-3
 """Modes that contribute less than this fraction of a sum are summed in float32: the error is about
 1e-9 of the sum, below that of the marginals."""
 MANY = 2000
-"""From this many patterns on, their sums are products in float32, added up in float64: the error
-of such a sum, about 1e-6 of it, is far below the sampling error of the patterns."""
+"""Patterns above which sums over them are products in float32, added up in float64: the error of
+such a sum, about 1e-6 of it, is far below the sampling error of the patterns."""
 
 
 @dataclass(frozen=True)
@@ -156,8 +157,8 @@ class ExpectedLoss:
 
     θ is the flat vector of one stage. L is the sum over the K steps of a trajectory (or over the
     steps of ``window``), as in the training rules. The Hessian is H θ = (μΔt/2k_BT) [J S + (J S)ᵀ]
-    masked, S = Σ_k E[x'x'ᵀ]. A product with H costs O(N N_h · 10 P) for few patterns; from
-    10 P > N/3 on, S is formed and the product costs O(N² N_h) for any number of patterns.
+    masked, S = Σ_k E[x'x'ᵀ]. A product with H costs O(N N_h · 10 P) for few patterns; where
+    10 P > N/3, S is formed and the product costs O(N² N_h) for any number of patterns.
 
     ``words`` (P, L) are the states of the label units for each pattern.
     """

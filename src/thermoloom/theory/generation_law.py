@@ -115,8 +115,7 @@ def generation_law(theta: Parameters, word: Array | None = None) -> GenerationLa
     if machine.generating or machine.development:
         raise UserError(
             "machine.generating, machine.development: the distribution of states is known for the "
-            "reference potential only; "
-            "generate instead"
+            "reference potential only; generate instead"
         )
     if not is_harmonic(machine):
         raise UserError(
@@ -162,7 +161,7 @@ def _geometric(factor: float, count: int) -> float:
 def _relaxed(
     machine: Machine, law: Gaussian, stiffness: Array64, bias: Array64, steps: int
 ) -> Gaussian:
-    """The distribution after so many steps, mode by mode."""
+    """The distribution after this number of steps, mode by mode."""
     values, modes = np.linalg.eigh(stiffness)
     factor = 1 - machine.drift * values
     power = factor**steps

@@ -14,7 +14,8 @@ starts in the equilibrium of the N units alone and runs the path backwards in K 
 
     ln p(x₀) ≥ −E[V_onsite(x_K)]/k_BT − N ln Z + KN/2 − E[L]
 
-With mean m, variance v, drift d and q = E[D²] of the units, w = μΔt and mean force h = Jm + b
+With w = μΔt, mean m and variance v of a unit, D = −Δx + w V′_onsite(x′), d = E[D], q = E[D²] and
+the mean force h = Jm + b
 
     E[L] = Σ_k [q + 2w d·h + w² (|h|² + Σ_ij J_ij² v_j)] / 4wk_BT
 """

@@ -1,4 +1,4 @@
-"""J C + C J = X with C a covariance, and the same with a zero diagonal of J.
+"""Solve J C + C J = X for J, with a covariance C and, if required, with a zero diagonal of J.
 
 In the eigenvectors U of C the solution is X_kl/(λ_k + λ_l). With few patterns, the covariance is of
 low rank apart from nearly isotropic thermal noise, C ≈ c + U (Λ − c) Uᵀ. Then only these vectors

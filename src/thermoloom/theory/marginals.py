@@ -306,7 +306,7 @@ def _largest_difference(marginals: Marginals, fields: Array64, exact: Tables) ->
 
 
 def _boltzmann_edges(machine: Machine, field: float) -> tuple[float, float]:
-    """Where U(x) − U_min = 36 k_BT for U = V_onsite − a s x, so p_eq < 1e-16 of its maximum."""
+    """Where U(x) − U_min = 36 k_BT for U = V_onsite − a s x, so p_eq < 3e-16 of its maximum."""
     depth = _TAIL * machine.kT
     reach = 1.0
     while True:
@@ -404,9 +404,9 @@ def _tabulate(
             history.clear()
     external, first, tables = np.outer(ramp(machine), fields), 0, {}
     for potential, columns in zip(potentials, every, strict=True):
-        own = values[:, :, first : first + columns.shape[1]]
-        moments = _assemble(machine, external, own)
-        tables[potential] = *moments, own[:1, :, 0], own[:, :, _ENERGY]
+        expectations = values[:, :, first : first + columns.shape[1]]
+        moments = _assemble(machine, external, expectations)
+        tables[potential] = *moments, expectations[:1, :, 0], expectations[:, :, _ENERGY]
         first += columns.shape[1]
     return tables
 

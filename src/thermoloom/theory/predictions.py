@@ -6,11 +6,11 @@ recursion of the rule with expected gradients,
     E[θ] ← E[θ] − α ∇E[L_w](E[θ])        for the windows w between updates, patterns in turn,
 
 exactly for the batch rule. For shorter periods it neglects that the states of one path are
-correlated: a relative error of α μΔt/(2k_BT) |m|² (memory of a unit, in steps), a few per cent
-with the paper's values.
+correlated: a relative error of about n α μΔt/(2k_BT) |m|², with n the memory of a unit in steps. It
+is a few per cent with the paper's values.
 
 The loss is the logarithm of a likelihood, so at the optimum the covariance of a path's gradient is
-its Hessian (the information equality): Γ = H up to the misfit of the model. θ varies around its
+its Hessian (the information equality), up to the misfit of the model. θ varies around its
 mean with the covariance Σ ← (1 − αH_w) Σ (1 − αH_w) + α² H_w, whose stationary value is α/2
 on every parameter for αH ≪ 1, and α/(2 − αλ) along an eigenvector for the batch rule. With the
 paper's values both approximations together overestimate the measured variance of couplings by
@@ -165,7 +165,7 @@ def mean_parameters(
 def _course(
     rule: MeanRule, step: Callable[[Array64, int], Array64], cycles: int, every: int
 ) -> Iterator[tuple[int, Array64]]:
-    """(cycles done, state) from 0 on, patterns in turn."""
+    """(cycles done, state), starting at 0, patterns in turn."""
     state = np.zeros(rule.size)
     yield 0, state
     for cycle in range(cycles):
@@ -539,7 +539,9 @@ def update_size(machine: Machine, fields: Fields, marginals: Marginals) -> Updat
 
 
 def vanishing_bits(largest_coupling: float, update: float) -> float:
-    """b with half a grid spacing A_max/(2^(b−1) − 1)/2 = |update|: below it, updates are lost."""
+    """The b at which half a grid spacing, A_max/(2^(b−1) − 1)/2, equals an update: with fewer bits,
+    updates are lost.
+    """
     return 1 + math.log2(1 + largest_coupling / (2 * update))
 
 

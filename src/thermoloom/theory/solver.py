@@ -94,15 +94,15 @@ def _largest_weight(
 
     θ is linear in λ, so the loss is a parabola; it is evaluated at 0 and at ±``near``.
     """
-    plain, more = (
+    plain, heavier = (
         _solve(machine, drive, tolerance, heat_weight=weight, ridge=ridge) for weight in (0.0, near)
     )
-    less = more
+    lighter = heavier
     if ridge:
-        less = _solve(machine, drive, tolerance, heat_weight=-near, ridge=ridge)
+        lighter = _solve(machine, drive, tolerance, heat_weight=-near, ridge=ridge)
     room = plain.initial_loss - plain.expected_loss
-    slope = (more.expected_loss - less.expected_loss) / 2
-    bend = (more.expected_loss + less.expected_loss) / 2 - plain.expected_loss
+    slope = (heavier.expected_loss - lighter.expected_loss) / 2
+    bend = (heavier.expected_loss + lighter.expected_loss) / 2 - plain.expected_loss
     if bend <= 0:  # heat does not depend on the couplings
         return math.inf
     return near * (math.sqrt(slope**2 + 4 * bend * room) - slope) / (2 * bend)
@@ -179,8 +179,8 @@ class CompletelyWired:
     Clamped units are eliminated first; the remainder, J C + C J with C the covariance of the free
     units given the clamped ones, is diagonal in the eigenvectors of C. Only the couplings of some
     units, the hub, are needed: those of hidden units, if visible ones are not coupled.
-    With H of N units in it, four products cost 8 N² H operations each time, in float32, which is
-    enough for a search direction.
+    With n of the N units in the hub, four products cost 8 N² n operations per call, in float32,
+    which is enough for a search direction.
     """
 
     def __init__(self, loss: ExpectedLoss, similar: CompletelyWired | None = None) -> None:
@@ -289,8 +289,8 @@ class CompletelyWired:
 
 
 class FewWires:
-    """The preconditioner of a machine with few wires: clamped units are eliminated likewise, and
-    J C + C J on the wires is replaced by its diagonal, J_ij (C_ii + C_jj).
+    """The preconditioner of a machine with few wires: clamped units are eliminated as in
+    ``CompletelyWired``, and J C + C J on the wires is replaced by its diagonal, J_ij (C_ii + C_jj).
     """
 
     def __init__(self, loss: ExpectedLoss) -> None:
@@ -403,8 +403,8 @@ def _minimum(
 ) -> tuple[Array64, Array64, int]:
     """θ, the gradient there and the number of iterations.
 
-    The gradient is a sum of as many float64 products as there were iterations. Where S is formed,
-    these are few and each is expensive; with thin factors the gradient is computed again at θ.
+    The gradient is a sum over iterations of one float64 product each. Where S is formed, these are
+    few and each is expensive; with thin factors the gradient is computed again at θ.
     """
     inner = loss.layout.inner
     residual = -linear

@@ -61,7 +61,7 @@ class WireMoments:
         self._units, count, labels = machine.units, len(fields), machine.size_of("label")
         self._by_degree = self._empty_blocks()
         self._cross = np.zeros(len(self._wiring.others))
-        """Σ_k E[d_i m_j], d as a force, of every wire, from both its ends."""
+        """Σ_k E[d_i m_j], d as a force, for both directions of every wire."""
         clamped = np.ones((count, labels + 1))
         if words is not None:
             clamped[:, :-1] = words

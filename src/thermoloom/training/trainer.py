@@ -47,7 +47,7 @@ class Reached(NamedTuple):
     curve: tuple[tuple[int, float, float], ...] = ()
     diverged: bool = False
     state: State | None = None
-    """State of the learner; None: that of a first path."""
+    """State of the learner; None before the first path."""
 
 
 @dataclass
@@ -186,7 +186,7 @@ def _learn(trainees: Sequence[Trainee], path: Path, validation: Mapping[int, Wat
 
 
 class _TrainingPaths:
-    """The noising paths of a training seed, as many at once as the engine simulates together.
+    """The noising paths of a training seed, in the batches that the engine simulates together.
 
     Batches begin at multiples of their size, so that a resumed training has the same paths.
     """
