@@ -71,11 +71,11 @@ def explain(section: type) -> None:
     text = section.__doc__ or ""
     if "Parameters:" in text:
         return
-    lines = [
-        f"    {entry.name} = {_SHORT.repr(entry.default)}\n        "
-        + " ".join(meanings(section).get(entry.name, "").replace("``", "").split())
-        for entry in fields(section)
-    ]
+    meaning, lines = meanings(section), []
+    for entry in fields(section):
+        explanation = " ".join(meaning.get(entry.name, "").replace("``", "").split())
+        lines.append(f"    {entry.name} = {_SHORT.repr(entry.default)}")
+        lines += textwrap.wrap(explanation, 92, initial_indent=8 * " ", subsequent_indent=8 * " ")
     section.__doc__ = "\n".join([textwrap.dedent(text).rstrip(), "", "    Parameters:", *lines])
 
 
