@@ -66,7 +66,7 @@ class Momentum:
 
     def __post_init__(self) -> None:
         if not 0 <= self.beta < 1:
-            raise UserError(f"Momentum.beta = {self.beta}: must be at least 0 and less than 1")
+            raise UserError(f"Momentum.beta = {self.beta}: must be in [0, 1)")
 
     def linear(self) -> Any:
         return [[1, -self.beta], [0, self.beta]], [-1, 1]
