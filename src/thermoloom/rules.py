@@ -54,7 +54,7 @@ class Momentum:
     u is the plain rule's update of a period, and α the learning rate. Under a constant u the rule
     moves θ by αu/(1 − β) per period, so it may need a smaller α.
 
-    beta    β, fraction of v that remains after a period: at least 0 and less than 1
+        beta    β, fraction of v that remains after a period: at least 0 and less than 1
 
     >>> import thermoloom as tl
     >>> machine = tl.Machine(visible=49, hidden=8, duration=0.05)

@@ -16,15 +16,15 @@ class engine:
     Without a choice the compiled engine computes, in float32 on the CPU. The portable engine runs
     on NumPy, PyTorch or JAX, in either precision, and on GPUs.
 
-    choice      text such as "compiled" or "portable:torch:cuda", or an engine of your own: an
-                object with the methods of ``thermoloom.engines.Engine``
+        choice      text such as "compiled" or "portable:torch:cuda", or an engine of your own: an
+                    object with the methods of thermoloom.engines.Engine
 
     The parts of such a text can also be named one by one:
 
-    name        "portable" (default) or "compiled"
-    library     "numpy" (default), "torch" or "jax", for the portable engine
-    device      "cpu" (default), "cuda", "cuda:1", … of this library
-    precision   "float32" (default) or "float64", for the portable engine
+        name        "portable" (default) or "compiled"
+        library     "numpy" (default), "torch" or "jax", for the portable engine
+        device      "cpu" (default), "cuda", "cuda:1", … of this library
+        precision   "float32" (default) or "float64", for the portable engine
 
     The choice applies to all later calls or, in a ``with`` statement, to its block.
 

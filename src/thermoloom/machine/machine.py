@@ -480,25 +480,26 @@ class Machine(Section):
     ) -> Computer:
         """Train from θ = 0 on ``cycles`` noising trajectories, images in turn.
 
-        images      array (n, h, w), (n, h, w, c) or (n, N_v) of NumPy, PyTorch or JAX, a pandas
-                    table, the result of ``tl.digits`` or ``tl.images``, or a path
-        classes     a number or name for each image; a machine with labels needs them
-        rule        "online" (an update after every step), "batch" (after every trajectory),
-                    "delayed" (every ``period`` steps), ``tl.Momentum(0.9)`` or your own object
-        cycles      number of noising trajectories
-        seed        seed of the noising paths
-        scale       "sample" (each sample to zero mean and unit variance, the paper's), "feature"
-                    (each column likewise, for tables), "fixed" (by ``mean`` and ``deviation``),
-                    or None (data as they are); by default the machine's
-        mean, deviation   subtracted from and divided into data of the scale "fixed"
-        resize      whether to resize the images to the square visible layer
-        code        fields of the hidden units, (n, N_h), or a function that returns them for
-                    patterns (n, N_v)
-        device      imperfections with which the machine is built; none by default
-        on_cycle    called after every cycle with the number of cycles done and the latest
-                    validation loss
-        settings    any other settings of ``[training]`` and ``[imperfections]``, such as
-                    ``learning_rate_scale=0.5``
+            images      array (n, h, w), (n, h, w, c) or (n, N_v) of NumPy, PyTorch or JAX, a pandas
+                        table, the result of tl.digits or tl.images, or a path
+            classes     a number or name for each image; a machine with labels needs them
+            rule        "online" (an update after every step), "batch" (after every trajectory),
+                        "delayed" (every period steps), tl.Momentum(0.9) or your own object
+            cycles      number of noising trajectories
+            seed        seed of the noising paths
+            scale       "sample" (each sample to zero mean and unit variance, the paper's),
+                        "feature" (each column likewise, for tables), "fixed" (by mean and
+                        deviation) or None (data as they are); by default the machine's
+            mean        with the scale "fixed", data become (data − mean)/deviation
+            deviation   see mean
+            resize      whether to resize the images to the square visible layer
+            code        fields of the hidden units, (n, N_h), or a function that returns them for
+                        patterns (n, N_v)
+            device      imperfections with which the machine is built; none by default
+            on_cycle    called after every cycle with the number of cycles done and the latest
+                        validation loss
+            settings    any other settings of [training] and [imperfections], such as
+                        learning_rate_scale=0.5, or errors=… with your own object
 
         >>> import thermoloom as tl
         >>> machine = tl.Machine(visible=49, hidden=8, duration=0.05)
@@ -532,10 +533,10 @@ class Machine(Section):
 
         The arguments that ``train`` has as well mean the same; the others are
 
-        on_iteration    called after every iteration with the number of iterations done and the
-                        relative gradient
-        heat_weight     λ, weight of the expected heat (in k_BT), which is added to the loss
-        ridge           ρ of a term ½ρ|θ|², which is added to the loss
+            on_iteration    called after every iteration with the number of iterations done and the
+                            relative gradient
+            heat_weight     λ, weight of the expected heat (in k_BT), which is added to the loss
+            ridge           ρ of a term ½ρ|θ|², which is added to the loss
 
         >>> import thermoloom as tl
         >>> machine = tl.Machine(visible=49, hidden=8, duration=0.05, labels=2)
