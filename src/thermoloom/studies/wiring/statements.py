@@ -23,7 +23,7 @@ def judge(evidence: Evidence) -> dict[str, Any]:
     ]
     correct = [
         own_quantity(
-            f"{TEN}_{row['wiring']}_asked",
+            f"{TEN}_{row['wiring']}_correct_class",
             f"{TEN} digits, {row['wiring']} {row['value'] or ''}".strip() + ": correct class",
             100 * row["correct_class"],
             unit="%",
