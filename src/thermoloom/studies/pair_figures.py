@@ -330,10 +330,10 @@ def _cross(axes: Any, saved: StudyTables) -> None:
         axes.plot(range(2), drops, color=COLOURS[potential], linewidth=1, zorder=1,
                   label=f"{potential} potential")  # fmt: skip
         for position, ensemble in enumerate(RULES):
-            own = ensemble == potential
+            is_heat = ensemble == potential
             axes.plot(
                 [position], [drops[position]], MARKERS[potential], color=COLOURS[potential],
-                markerfacecolor=COLOURS[potential] if own else "white", markersize=6,
+                markerfacecolor=COLOURS[potential] if is_heat else "white", markersize=6,
             )  # fmt: skip
     axes.set_xticks(range(2), [f"states of\n{e}" for e in RULES])
     axes.set_xlim(-0.35, 1.35)
