@@ -58,8 +58,8 @@ def build(parts: Sequence[Chapter], verdicts: Mapping[str, int]) -> str:
         pictures = {}
         for figure in part.study.figures:
             count += 1
-            data = base64.b64encode(part.images[figure.name]).decode()
-            pictures[figure.name] = {"count": count, "title": figure.title, "data": data}
+            png = base64.b64encode(part.images[figure.name]).decode()
+            pictures[figure.name] = {"count": count, "title": figure.title, "data": png}
         variables = {
             "s": part.summary,
             "pictures": pictures,
@@ -75,6 +75,7 @@ def build(parts: Sequence[Chapter], verdicts: Mapping[str, int]) -> str:
         growing=contents.single and bool(summaries[0].get("interim")),
         verdicts=verdicts,
         of_paper=any(_is_about_paper(summary) for summary in summaries),
+        of_pairs=any("pairs" in summary for summary in summaries),
         contents=contents.entries,
         chapters=[Markup(chapter) for chapter in chapters],  # escaped when rendered
         version=package_version(),
