@@ -1,4 +1,4 @@
-"""Estimate the time and disk space of studies, from rates measured here in a few seconds.
+"""Estimate time and disk space of studies, from rates measured on this machine within seconds.
 
     time ≈ [Σ_computers cycles · K · t(learner) + Σ_samples K · t(generation)] / workers
            + a constant for every study
