@@ -3,6 +3,7 @@
     studies/NAME/study.py              ``STUDY``, the record
     studies/NAME/figures.py            functions that draw its figures
     studies/NAME/statements.toml       sentences that its numbers can confirm or contradict
+    studies/NAME/statements.py         ``judge``, the headline numbers and the verdicts
     studies/NAME/chapter.html.j2       its chapter of the report
 
 A folder outside the package is loaded from its source, under a name made of the hash of its files.

@@ -115,14 +115,14 @@ def light_grid(axes: Axes, axis: str = "y") -> None:
 
 
 def finish(axes: Axes, letter: str, title: str = "", axis: str = "y", **labels: Any) -> None:
-    """A panel with its labels and limits (those of ``Axes.set``), grid, letter and title."""
+    """Set labels and limits of a panel (as ``Axes.set``), with grid, letter and title."""
     axes.set(**labels)
     light_grid(axes, axis)
     panel(axes, letter, title)
 
 
 def finish_all(row: Iterable[Axes], titles: Iterable[str], axis: str = "y") -> None:
-    """Grids, letters from (a) on, and titles of panels in a row."""
+    """Grids, letters that start with (a), and titles of panels in a row."""
     for axes, letter, title in zip(row, "abcdefghijkl", titles, strict=False):
         finish(axes, letter, title, axis)
 

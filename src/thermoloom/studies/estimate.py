@@ -1,4 +1,4 @@
-"""Estimate the time and disk space of studies, from rates measured here in a few seconds.
+"""Estimate time and disk space of studies, from rates measured on this machine within seconds.
 
     time ≈ [Σ_computers cycles · K · t(learner) + Σ_samples K · t(generation)] / workers
            + a constant for every study
@@ -65,7 +65,7 @@ def estimate(plans: Sequence[tuple[Study, Plan]], folder: Path, workers: int) ->
     rates = _Rates()
     seconds = sum(
         model.training.cycles * model.machine.steps * rates.training(model)
-        for model in _learned_apart(trainings.values())
+        for model in _separate_trainings(trainings.values())
     )
     seconds += sum(
         model.generation.samples * model.machine.generation_steps * rates.generation(model.machine)
@@ -77,8 +77,8 @@ def estimate(plans: Sequence[tuple[Study, Plan]], folder: Path, workers: int) ->
     return Estimate(len(trainings), count, seconds / workers + overhead, disk)
 
 
-def _learned_apart(models: Iterable[Settings]) -> Iterable[Settings]:
-    """One computer of each set whose members differ only in the strength of their update noise."""
+def _separate_trainings(models: Iterable[Settings]) -> Iterable[Settings]:
+    """Computers that cost a training: of those that differ only in update noise, one."""
     return {
         (model.without_update_noise, model.imperfections.update_noise > 0): model
         for model in models

@@ -58,8 +58,8 @@ def build(parts: Sequence[Chapter], verdicts: Mapping[str, int]) -> str:
         pictures = {}
         for figure in part.study.figures:
             count += 1
-            data = base64.b64encode(part.images[figure.name]).decode()
-            pictures[figure.name] = {"count": count, "title": figure.title, "data": data}
+            png = base64.b64encode(part.images[figure.name]).decode()
+            pictures[figure.name] = {"count": count, "title": figure.title, "data": png}
         variables = {
             "s": part.summary,
             "pictures": pictures,
@@ -74,7 +74,8 @@ def build(parts: Sequence[Chapter], verdicts: Mapping[str, int]) -> str:
         mark_of_all=marks.pop() if len(marks) == 1 else "",
         growing=contents.single and bool(summaries[0].get("interim")),
         verdicts=verdicts,
-        of_paper=any(not summary["folder"] and not _all_ours(summary) for summary in summaries),
+        of_paper=any(_is_about_paper(summary) for summary in summaries),
+        of_pairs=any("pairs" in summary for summary in summaries),
         contents=contents.entries,
         chapters=[Markup(chapter) for chapter in chapters],  # escaped when rendered
         version=package_version(),
@@ -82,10 +83,10 @@ def build(parts: Sequence[Chapter], verdicts: Mapping[str, int]) -> str:
     )  # fmt: skip
 
 
-def _all_ours(summary: Mapping[str, Any]) -> bool:
-    """Whether a study judges statements of our own and none of the paper's."""
-    statements = summary["statements"]
-    return bool(statements) and all(row["where"].startswith("our ") for row in statements)
+def _is_about_paper(summary: Mapping[str, Any]) -> bool:
+    """Whether a study of the package judges statements of the paper, and not only our own."""
+    sentences = [row["where"] for row in summary["statements"]]
+    return not summary["folder"] and any(not where.startswith("our ") for where in sentences)
 
 
 def _templates(folders: Sequence[Path]) -> Environment:

@@ -212,10 +212,10 @@ def _sheet(figure: Any, arrays: Any, about: dict[str, Any], saved: StudyTables) 
                     bottom=0.01, wspace=0.08, hspace=0.22)  # fmt: skip
     images = iter(arrays["nearest"])
     for row, target in enumerate(targets):
-        chosen = about["nearest"][target]
-        if not chosen:
+        nearest = about["nearest"][target]
+        if not nearest:
             empty(figure.add_subplot(grid[row, :]), _no_sample(about, target))
-        for column, sample in enumerate(chosen):
+        for column, sample in enumerate(nearest):
             axes = figure.add_subplot(grid[row, column])
             draw_image(axes, next(images), shape, limits)
             score = samples["max_softmax"][sample]
@@ -305,12 +305,12 @@ def _energy_parts(axes: Any, saved: StudyTables) -> None:
     rows = saved.summary["energies"]
     labels = [row["label"] for row in rows if row["moment"] == "start"]
     for moment, colour, offset in (("start", GREY, 0.16), ("end", PURPLE, -0.16)):
-        chosen = [row for row in rows if row["moment"] == moment]
+        of_moment = [row for row in rows if row["moment"] == moment]
         intervals(
             axes,
             labels,
-            [row["difference"] for row in chosen],
-            [row["interval"] for row in chosen],
+            [row["difference"] for row in of_moment],
+            [row["interval"] for row in of_moment],
             colour,
             offset,
             moment,
@@ -330,10 +330,10 @@ def _cross(axes: Any, saved: StudyTables) -> None:
         axes.plot(range(2), drops, color=COLOURS[potential], linewidth=1, zorder=1,
                   label=f"{potential} potential")  # fmt: skip
         for position, ensemble in enumerate(RULES):
-            own = ensemble == potential
+            is_heat = ensemble == potential
             axes.plot(
                 [position], [drops[position]], MARKERS[potential], color=COLOURS[potential],
-                markerfacecolor=COLOURS[potential] if own else "white", markersize=6,
+                markerfacecolor=COLOURS[potential] if is_heat else "white", markersize=6,
             )  # fmt: skip
     axes.set_xticks(range(2), [f"states of\n{e}" for e in RULES])
     axes.set_xlim(-0.35, 1.35)

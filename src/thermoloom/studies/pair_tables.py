@@ -170,7 +170,7 @@ def quality_rows(pairs: Pairs) -> list[dict[str, Any]]:
 
 
 def _panel_ranges(pairs: Pairs, measure: str) -> dict[str, Any]:
-    """Ranges of the numbers of a comparison over all classifiers, where they depend on one."""
+    """Ranges of a comparison over all classifiers; empty for a measure that needs none."""
     if measure not in CLASSIFIED or not classified(pairs.displayed.samples):
         return {}
     compared = [
@@ -187,7 +187,7 @@ def _label(block: Block) -> str:
 
 
 def energy_labels(pairs: Pairs) -> dict[str, tuple[str, ...]]:
-    """Rows of the table of energies: what is summed under each name."""
+    """Rows of the table of energies: the parts of the energy that each label adds up."""
     couplings = layout(pairs.plan.settings.machine).couplings
     parts = layout(pairs.plan.settings.machine).parts
     return {

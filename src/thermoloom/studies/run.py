@@ -198,7 +198,10 @@ def compute_share(
 
 
 def check(study: Study, plan: Plan, folder: Path, resources: Resources) -> int:
-    """Refuse a plan that is certain to fail, before anything is written; return the workers."""
+    """Refuse a plan that is certain to fail, before anything is written.
+
+    Returns the number of workers.
+    """
     models = study.computers(plan, folder)
     together = 1 if resources.cluster else min(resources.processes, len(models))
     _check_models(models, together)

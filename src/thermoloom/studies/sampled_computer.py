@@ -1,9 +1,9 @@
 """The most common measure: train or solve a computer, sample it, measure the samples.
 
 Computers that share their noising paths are trained together, in one task. With many workers a
-training and its samples are several tasks (``schedule``). Numbers do not depend on this: a path
-does not depend on the computers that learn from it, and a piece holds its samples of
-the archive exactly.
+training and its samples are several tasks (``schedule``). This does not change the numbers: a path
+does not depend on the computers that learn from it, and a piece holds exactly its samples of the
+archive.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ def train_only(workdir: Path, report: Report, case: dict[str, Any]) -> dict[str,
 
 
 def _separate_seconds(workdir: Path, settings: Settings) -> float:
-    """Seconds of a training that was a separate task."""
+    """Seconds of a training that was a separate task; otherwise 0."""
     run = RunDirectory.open(trained_path(workdir, settings))
     return float(run.load_table(TIMING)["seconds"][0]) if run.has(f"{TIMING}.csv") else 0.0
 
@@ -168,7 +168,10 @@ def _advance(report: Report, models: list[Settings]) -> Callable[[float, float |
 
 
 def piece(settings: Settings, number: int) -> tuple[int, int]:
-    """(first sample, number of samples) of a piece: a group of the engine, so no bit changes."""
+    """(first sample, number of samples) of a piece.
+
+    A piece is a group that the engine simulates together, so that no bit changes.
+    """
     first = number * samples_together()
     return first, min(samples_together(), settings.generation.samples - first)
 

@@ -95,8 +95,8 @@ def cost(training: Training, beside: Sequence[Training] = ()) -> float:
     shared = any(_trained_as_one(settings, other[0].settings) for other in beside)
     if settings.solved or shared:
         return samples
-    each = (ON_GRID if errors.bits < UNQUANTIZED else 1) * (NOISY if errors.update_noise else 1)
-    return each * settings.training.cycles + samples
+    cycle = (ON_GRID if errors.bits < UNQUANTIZED else 1) * (NOISY if errors.update_noise else 1)
+    return cycle * settings.training.cycles + samples
 
 
 def _trained_as_one(a: Settings, b: Settings) -> bool:
@@ -122,14 +122,14 @@ def cut(groups: Mapping[Hashable, Sequence[Training]], workers: int) -> Iterator
         for training in group:
             added = cost(training, together)
             if together and (alone or spent + added > share * (1 + 1e-9)):
-                yield [case for each in together for case in each]
+                yield [case for member in together for case in member]
                 remaining = max(remaining - spent, cost(training))
                 together, spent, share = [], 0.0, remaining / workers
                 added = cost(training)
             together = [*together, training]
             spent += added
         if together:
-            yield [case for each in together for case in each]
+            yield [case for member in together for case in member]
         remaining -= spent
 
 
@@ -137,8 +137,8 @@ def _computer_task(cases: list[Case], in_pieces: bool) -> Task:
     trainings: dict[Path, Training] = {}
     for case in cases:
         trainings.setdefault(trained_path(Path(), case.settings), []).append(case)
-    each = list(trainings.values())
-    cycles = sum(cost(training, each[:i]) for i, training in enumerate(each))
+    group = list(trainings.values())
+    cycles = sum(cost(training, group[:i]) for i, training in enumerate(group))
     drawn = [path for case in cases if in_pieces for path in piece_paths(Path(), case.settings)]
     inputs = [path for case in cases for path in case.inputs]
     return Task(

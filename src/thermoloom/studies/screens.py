@@ -85,17 +85,17 @@ def responses_of(gathered: Gathered, extra: Extra | None = None) -> Responses:
 
 def _row(record: Record) -> dict[str, Any]:
     """A row of the table of conditions."""
-    lost, results, settings = record.diverged, record.results, record.settings
-    heat = {} if lost else results["heat"]
+    diverged, results, settings = record.diverged, record.results, record.settings
+    heat = {} if diverged else results["heat"]
     return {
         **record.labels,
         "state": record.run.state,
-        "diverged_in": results["cycle"] if lost else None,
-        "stage": results.get("stage", "training") if lost else "",
+        "diverged_in": results["cycle"] if diverged else None,
+        "stage": results.get("stage", "training") if diverged else "",
         **{f"heat_{key}": heat.get(key) for key in ("mean", "sd", "sem")},
         "samples": settings.generation.samples,
         "cycles": settings.training.cycles,
-        **{name: None if lost else results["quality"][name] for name in _measures(settings)},
+        **{name: None if diverged else results["quality"][name] for name in _measures(settings)},
     }
 
 

@@ -220,7 +220,9 @@ class Study:
                 continue
             if not any(_same(accepted[section][key], defaults[section][key]) for defaults in usual):
                 options = ", ".join(f"{SECTION}.{key}" for key in self.presets[preset].options())
-                raise UserError(f"{name}: set by the study itself; its own settings: {options}")
+                raise UserError(
+                    f"{name}: set by the study itself; leave it out. The study has: {options}"
+                )
             accepted[section] = {k: v for k, v in accepted[section].items() if k != key}
         return accepted
 

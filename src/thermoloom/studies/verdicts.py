@@ -16,9 +16,10 @@ A study's ``statements.toml`` holds the sentences:
     threshold.NAME              where our number must lie for the statement to hold: below,
                                 above, at_most, at_least, within (±) or beyond (±) a limit;
                                 the unit of the limit, and its reason: from the paper, or our
-                                choice. A plain value only says what the sentence is about
-    consequence                 what the sentence follows from; it is judged but not counted
-    needs                       least lengths of a run that is judged; [needs] applies to all
+                                choice. A plain ``value`` has no side: the study's own code uses it
+    consequence                 what the sentence follows from; such a statement is judged but not
+                                counted
+    needs                       shortest run that is judged; [needs] applies to all
                                 entries without needs, {} needs nothing
 
 Nothing measured is ever taken from this file.
@@ -79,7 +80,7 @@ DISTANCES = {
     "fair": "the interval crosses the limit by",
     "bad": "misses the limit by",
 }
-"""What the distance of a criterion's number from its limit means, by the kind of the verdict."""
+"""Words before the distance of a number from its limit, by the kind of the verdict."""
 FILE = "statements.toml"
 
 Rows = list[dict[str, Any]]
@@ -182,7 +183,7 @@ class Statement:
     """Our numbers in words; {name:format} stands for a number of ``values``."""
     values: dict[str, Any] = field(default_factory=dict)
     thresholds: list[dict[str, Any]] = field(default_factory=list)
-    """Values that the sentence is about, such as an amplitude; they decide nothing."""
+    """Plain values that the study's own code uses, such as the width of a band."""
     criteria: list[dict[str, Any]] = field(default_factory=list)
     """The criteria that decide the verdict, by the main classifier."""
     panel: list[dict[str, Any]] = field(default_factory=list)
@@ -221,7 +222,7 @@ class Statements:
         raise KeyError(f"{self._file}: has no {key}")
 
     def needs(self, key: str) -> dict[str, int]:
-        """Least lengths of a run for which an entry is judged: its own, or those of the study."""
+        """Shortest run for which an entry is judged: by its own needs, or by those of the study."""
         needs = self.entry(key).get("needs", self.entries.get("needs", {}))
         return {name: value for name, value in needs.items() if name != "reason"}
 
@@ -352,8 +353,8 @@ class Statements:
         A classifier with no criteria has nothing to judge and is left out.
         """
         judged = {name: weakest([c.verdict for c in each]) for name, each in criteria.items()}
-        spoken = {verdict for verdict in judged.values() if verdict != NOT_MEASURED}
-        verdict = DEPENDS if len(spoken) > 1 else next(iter(spoken), NOT_MEASURED)
+        distinct = {verdict for verdict in judged.values() if verdict != NOT_MEASURED}
+        verdict = DEPENDS if len(distinct) > 1 else next(iter(distinct), NOT_MEASURED)
         return self.statement(key, verdict, measured, **values) | {
             "criteria": [criterion.row for criterion in criteria[""]],
             "panel": [
@@ -395,7 +396,7 @@ def _thresholds(entry: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _limit(threshold: Mapping[str, Any]) -> tuple[str, float]:
-    """Side and number of a threshold; one that decides nothing by itself has a plain value."""
+    """Side and number of a threshold; the side of a plain value is ``value``."""
     side = next(side for side in (*SIDES, "value") if side in threshold)
     return side, float(threshold[side])
 
@@ -539,6 +540,7 @@ def mark(summary: Mapping[str, Any]) -> str:
         return f"Not final: {interim['seeds']} of {interim['of']} pairs so far"
     if summary["preset"] == "quick":
         return "Quick look: too short for a verdict"
-    short = [row["verdict"] == TOO_SHORT for row in summary["statements"]]
+    counted_rows = [row for row in summary["statements"] if not row.get("consequence")]
+    short = [row["verdict"] == TOO_SHORT for row in counted_rows]
     some = "" if all(short) else "some of "
     return f"Short run: too short for {some}the statements" if any(short) else ""

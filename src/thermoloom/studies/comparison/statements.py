@@ -14,7 +14,7 @@ from thermoloom.measures.quality import on_panel, value_range
 from thermoloom.measures.statistics import compare_pairs, rate_interval
 from thermoloom.runs.formats import only
 from thermoloom.studies.pair_statements import NO_CLASSIFIER, change, lower_heat, quantities
-from thermoloom.studies.verdicts import Criterion, Evidence, Statements
+from thermoloom.studies.verdicts import Criterion, Evidence, Rows, Statements
 
 said = Statements.beside(__file__)
 
@@ -29,8 +29,8 @@ def judge(evidence: Evidence) -> dict[str, Any]:
 
 
 def plateau(evidence: Evidence) -> dict[str, Any]:
-    """When the mean validation loss of each rule reaches its plateau, and how far apart the curves
-    of a pair are from then on.
+    """When the mean validation loss of each rule reaches its plateau, and the distance between the
+    curves of a pair afterwards.
 
     The loss is that without squared increments; its level is the mean of the last five evaluations.
     The plateau begins where the loss comes close to that level, from above or below, and stays
@@ -63,10 +63,8 @@ def plateau(evidence: Evidence) -> dict[str, Any]:
 
 # --- the paper's statements -----------------------------------------------------------------------
 
-Found = list[dict[str, Any]]
 
-
-def curve_statements(evidence: Evidence) -> Found:
+def curve_statements(evidence: Evidence) -> Rows:
     curves = plateau(evidence)
     batch, online = (curves[rule]["cycle"] for rule in RULES)
     criteria = [
@@ -82,11 +80,11 @@ def curve_statements(evidence: Evidence) -> Found:
     ]
 
 
-def heat_statements(evidence: Evidence) -> Found:
+def heat_statements(evidence: Evidence) -> Rows:
     return [lower_heat(said, evidence)]
 
 
-def quality_statements(evidence: Evidence) -> Found:
+def quality_statements(evidence: Evidence) -> Rows:
     return [
         change(said, evidence, "softmax", "max_softmax"),
         change(said, evidence, "target_fraction", "target_fraction"),
@@ -104,7 +102,7 @@ def check_share(key: str, name: str, part: int, total: int) -> list[Criterion]:
     return [said.check(key, name, 100 * part / total, (100 * low, 100 * high))]
 
 
-def class_statements(evidence: Evidence) -> Found:
+def class_statements(evidence: Evidence) -> Rows:
     """Class coverage of the displayed computer: one seed, as in the paper, by every classifier."""
     keys = ("mostly_targets", "uneven_classes", "off_target")
     patterns, samples = evidence.summary["patterns"], evidence.shown_samples
@@ -173,7 +171,7 @@ def _coverage_numbers(seen: Mapping[str, Counts]) -> dict[str, Any]:
     }
 
 
-def path_statements(evidence: Evidence) -> Found:
+def path_statements(evidence: Evidence) -> Rows:
     loss = evidence.models.compare("paths.reduced_loss")
     if loss is None:
         keys, reason = ("other_paths", "force_squared"), "no additional paths were simulated"
@@ -195,7 +193,7 @@ def path_statements(evidence: Evidence) -> Found:
     ]  # fmt: skip
 
 
-def energy_statements(evidence: Evidence) -> Found:
+def energy_statements(evidence: Evidence) -> Rows:
     compared = evidence.models.compared
     heat, start, end, onsite = (
         compared(key)
@@ -227,7 +225,7 @@ def energy_statements(evidence: Evidence) -> Found:
     ]
 
 
-def norm_statements(evidence: Evidence) -> Found:
+def norm_statements(evidence: Evidence) -> Rows:
     blocks = ("visible_hidden", "hidden_hidden")
     visible, hidden = (evidence.models.compare(f"norms.{block}") for block in blocks)
     if visible is None or hidden is None:
@@ -252,7 +250,7 @@ def norm_statements(evidence: Evidence) -> Found:
     ]
 
 
-def cross_statements(evidence: Evidence) -> Found:
+def cross_statements(evidence: Evidence) -> Rows:
     """Potentials compared on the same states, then states compared in the same potential."""
     keys = ("online_potential", "online_ensemble")
     if not evidence.summary["cross"]:
@@ -272,7 +270,7 @@ def cross_statements(evidence: Evidence) -> Found:
     ]
 
 
-def replay_statements(evidence: Evidence) -> Found:
+def replay_statements(evidence: Evidence) -> Rows:
     replay = evidence.summary["replay"]
     if replay is None:
         return [said.missing("replay", "no replay was made")]

@@ -30,7 +30,7 @@ def judge(evidence: Evidence) -> dict[str, Any]:
 def quantities(summary: dict[str, Any]) -> list[dict[str, Any]]:
     """The headline numbers; the paper gives none of them."""
     labels = {
-        "rate": "heat, batch − online, at scale {value:g}",
+        "rate": "heat, batch − online, at learning-rate scale {value:g}",
         "period": "heat, M = {value:g} minus M = 1",
     }
     return [
@@ -84,7 +84,7 @@ def online_lower(rates: dict[str, Curve]) -> dict[str, Any]:
 
 
 def lowest_scale(rates: dict[str, Curve]) -> dict[str, Any]:
-    """Compare every other scale with the paper's best one."""
+    """Compare every other scale with the one at which the paper finds the lowest heat."""
     key = "lowest_scale"
     others = {
         (rule, scale): comparison

@@ -20,6 +20,6 @@ def judge(evidence: Evidence) -> dict[str, Any]:
             digits=".3f",
         )
         for row in (ideal, *fallen)
-        for key, moment in (("before", "θ* as written"), ("after", "recalibrated"))
+        for key, moment in (("before", "θ* as written"), ("after", "after recalibration"))
     ]
     return {"quantities": quantities}

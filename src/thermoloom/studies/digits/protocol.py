@@ -77,7 +77,7 @@ def extractor(job: Job, network: str) -> Extract:
 def protocol_reference(job: Job, network: str, sha256: str, gate: list[float]) -> dict[str, Any]:
     """Law of the features of all training images, and the known distances from it.
 
-    With the field's network, these distances must be those of the gate.
+    With the Inception network, these distances must be those of the gate.
     """
     extract, source = extractor(job, network), job.settings.patterns
     law = feature_law(_grey(job, "train", source.threshold), extract)

@@ -34,7 +34,7 @@ def judge(evidence: Evidence) -> dict[str, Rows]:
 def _of_rule(rows: Rows, optimum: dict[str, Any] | None) -> dict[str, Any]:
     """The rule after its last trajectory, beside its optimum."""
     if not rows or optimum is None:
-        return said.missing("online", "rule or optimum was not run")
+        return said.missing("online", "the rule or its optimum was not computed")
     last = rows[-1]
     if last["correct_class"] is None or optimum["correct_class"] is None:
         return said.missing("online", "samples grew without bound")

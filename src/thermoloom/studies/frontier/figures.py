@@ -32,7 +32,7 @@ from thermoloom.studies.pairs import OPTIMUM
 QUALITIES = {
     "max_softmax": "mean maximum softmax",
     "absolute_correlation": "correlation with nearest pattern",
-    "correct_class": "fraction of the correct class",
+    "correct_class": "fraction with the correct class",
 }
 AXES = {"duration": "duration $t_f$", "kT": "$k_BT$ ($E_0$)", "stages": "stages"}
 SCHEDULES: dict[str, dict[str, Any]] = {

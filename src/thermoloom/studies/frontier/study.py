@@ -464,7 +464,7 @@ DEMAND = FrontierPlan(
     weights=(0.0, 0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.6),
     stages=(1, 2, 8),
 )
-"""The ten digits of the bundled images, each image with a label unit of its own.
+"""The ten digits of the bundled images, with a separate label unit for each image.
 
 At the paper's rate, batch training of these machines diverges. The optimum does not depend on the
 label amplitude."""

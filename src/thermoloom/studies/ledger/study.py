@@ -1,7 +1,7 @@
 """The ledger: what the heat of an image is spent on, for pairs, the optimum and the first machine.
 
 heat          by part, and along the steps, with the discretization error
-dissipation   βQ + ΔS between the speed limit W₂²/(μk_BT t_f) and an entropy of few directions
+dissipation   βQ + ΔS between the speed limit W₂²/(μk_BT t_f) and a Gaussian bound on ΔS
 distance      how much of online − batch is distance travelled
 first code    hidden units that copy pixels, 100 cycles: the machine that the method began with
 free energy   of a small machine of the same kind, with error bars (``small_machine``)

@@ -100,7 +100,7 @@ def _mark_crossover(axes: Axes, saved: StudyTables) -> None:
 
 
 def _space_offsets(axes: Axes, saved: StudyTables) -> None:
-    """A logarithmic axis from the smallest offset on, with zero at its left."""
+    """A logarithmic axis that begins at the smallest offset, with zero at its left."""
     values = np.unique(curve_of(saved, OFFSET)["value"])
     nonzero = np.abs(values[values != 0])
     if len(nonzero):

@@ -50,8 +50,8 @@ def quantities(curves: dict[str, Curve]) -> list[dict[str, Any]]:
     amplitude = raised_at(curves[UPDATE], 1 + near / 100)
     rows = [own_quantity("crossover", label, amplitude, digits=".3f", note=bracket)]
     for name, key, label in (
-        (UPDATE, "update_baseline", "heat without noise, update screen"),
-        (RESIDUAL, "residual_baseline", "heat without noise, residual screens"),
+        (UPDATE, "update_baseline", "heat without noise, screen of update noise"),
+        (RESIDUAL, "residual_baseline", "heat without noise, screens of residual errors"),
     ):
         if curves[name].has(0):
             rows.append(own_quantity(key, label, curves[name].heat(0), unit="E₀", digits=".1f"))
@@ -107,7 +107,7 @@ def statements(
     """
     update, residual, offset, memory = (curves[screen] for screen in SCREENS)
     cycles = NoisePlan.update_cycles
-    longer = f"{update_cycles} cycles: noise adds up over training, the paper has {cycles}"
+    longer = f"{update_cycles} cycles: noise adds up over training, and the paper has {cycles}"
     of_update = {"near_baseline": near_baseline, "crossover": crossing_over, "low_noise": low_noise}
     return [
         *(
@@ -224,10 +224,10 @@ def monotone(curve: Curve) -> dict[str, Any]:
     if len(curve.values) < 3 or not curve.has(0):
         return said.missing(key, "fewer than three amplitudes")
     before, after = _smallest_step(curve)
-    whole = curve.change(curve.values[-1], curve.values[0])
+    whole_rise = curve.change(curve.values[-1], curve.values[0])
     steps = [curve.change(high, low).mean for low, high in pairwise(curve.values)]
-    finite = math.isfinite(whole.mean) and whole.mean > 0
-    largest = 100 * max(steps) / whole.mean if finite else math.inf
+    finite = math.isfinite(whole_rise.mean) and whole_rise.mean > 0
+    largest = 100 * max(steps) / whole_rise.mean if finite else math.inf
     return said.judge(
         key,
         [
@@ -241,7 +241,7 @@ def monotone(curve: Curve) -> dict[str, Any]:
         ],
         rising=sum(step > 0 for step in steps),
         count=len(steps),
-        percent=whole.percent,
+        percent=whole_rise.percent,
         last=curve.values[-1],
         largest=largest,
     )
@@ -274,7 +274,7 @@ def smallest_offset(curve: Curve) -> dict[str, Any]:
         key,
         criteria,
         "{percent:+.0f} % at μ_bias = {value:g}, the smallest tested (the paper gives no grid)"
-        + ("; more than {least:.0f} % from {first:g} on" if marked else ""),
+        + ("; more than {least:.0f} % first at {first:g}" if marked else ""),
         percent=change.percent,
         value=offsets[0],
         least=least,
@@ -293,7 +293,7 @@ def orders(curve: Curve) -> dict[str, Any]:
         key,
         [said.check_change(key, "factor", curve.change(largest, 0), f"at {largest:g}", unit=100)],
         "{ratio:.3g} times the heat without an offset at μ_bias = {value:g}"
-        + ("; more than {factor:.0f} times from {first:g} on" if reached else ""),
+        + ("; at least {factor:.0f} times first at {first:g}" if reached else ""),
         ratio=ratio,
         value=largest,
         factor=factor,

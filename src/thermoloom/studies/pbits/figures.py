@@ -29,33 +29,36 @@ COLUMNS = 10
 def draw_energy(tables: StudyTables) -> Figure:
     """(a) Fréchet distance against joules; (b) what an image costs; (c) published models."""
     figure, (quality, account, published) = in_a_row((1.3, 1.2, 0.8), 2.9)
-    chosen = tables.summary["settings"]["study"]["price_list"]
-    _draw_quality(quality, tables.table("points"), chosen)
+    price_list = tables.summary["settings"]["study"]["price_list"]
+    _draw_quality(quality, tables.table("points"), price_list)
     _draw_account(account, tables.summary["account"])
     _draw_published(published)
     finish(quality, "a", "quality and energy", xlabel="joules per image", ylabel="Fréchet distance")
-    finish(account, "b", f"one image, prices of {chosen}", axis="x", xlabel="joules")
+    finish(account, "b", f"one image, prices of {price_list}", axis="x", xlabel="joules")
     finish(
         published, "c", "published models", xlabel="joules per image", ylabel="Fréchet, other scale"
     )
     return figure
 
 
-def _draw_quality(axes: Axes, points: Table, chosen: str) -> None:
+def _draw_quality(axes: Axes, points: Table, price_list: str) -> None:
     """Draw heat alone and the total, joined from the shortest to the longest run."""
     for machine, (colour, marker) in LOOKS.items():
         rows = only(points, machine=machine)
         if not len(rows["value"]):
             continue
-        kinds = (("heat_joules", "heat", "white", ":"), (f"total_{chosen}", "total", colour, "-"))
+        kinds = (
+            ("heat_joules", "heat", "white", ":"),
+            (f"total_{price_list}", "total", colour, "-"),
+        )
         for column, kind, face, line in kinds:
             axes.plot(rows[column], rows["frechet"], line, marker=marker, color=colour,
                       markerfacecolor=face, label=f"{machine}, {kind}")  # fmt: skip
-        _name_points(axes, rows, rows[f"total_{chosen}"], machine)
+        _name_points(axes, rows, rows[f"total_{price_list}"], machine)
     best = min(only(points, machine=LANGEVIN)["frechet"])
     heat, total = (
         float(only(points, machine=LANGEVIN, frechet=best)[c][0])
-        for c in ("heat_joules", f"total_{chosen}")
+        for c in ("heat_joules", f"total_{price_list}")
     )
     height = 1.6 * float(points["frechet"].max())
     axes.annotate("", (total, height), (heat, height), arrowprops={"arrowstyle": "<->"})

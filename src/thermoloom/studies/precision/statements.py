@@ -114,7 +114,7 @@ def quantities(curves: Curves) -> list[dict[str, Any]]:
 
 
 def lowest_close(curve: Curve, within: float) -> float | None:
-    """Fewest bits from which on heat and quality are all close to the reference."""
+    """Fewest bits with which, as with all larger depths, heat and quality are close to 32 bits."""
     if not curve.has(UNQUANTIZED):
         return None
     descending = [bits for bits in reversed(curve.values) if bits != UNQUANTIZED]
@@ -231,7 +231,7 @@ def _close(key: str, curve: Curve, bits: float, classifiers: Sequence[str], heat
     template, percents = _in_words(changes)
     softmax = [differences(curve, bits, c).get("max_softmax") for c in classifiers]
     ends = value_range(change.percent for change in softmax if change is not None)
-    text = f"{template} of 32 bits" + (
+    text = f"{template} relative to 32 bits" + (
         "; softmax over the panel {least:+.1f} to {most:+.1f} %" if ends else ""
     )
     least, most = ends or (None, None)
@@ -316,7 +316,7 @@ def stochastic_recovery(curves: Curves, classifiers: Sequence[str]) -> Row:
     key, trained = "stochastic_recovery", curves.training
     tested = [b for b in LOW_BITS if all(trained[r].has(UNQUANTIZED, b) for r in ROUNDINGS)]
     if not tested:
-        return said.missing(key, f"{NOT_LOW} by both roundings")
+        return said.missing(key, f"{NOT_LOW} and both roundings")
     heats = {b: recovered(curves, b, "", heat=True) for b in tested}
     qualities = {c: {b: recovered(curves, b, c, heat=False) for b in tested} for c in classifiers}
     criteria = {
@@ -349,7 +349,7 @@ def stochastic_quality(curves: Curves, classifiers: Sequence[str]) -> Row:
     }
     changes = {k: v for k, v in differences(curve, 8).items() if k != "heat"}
     template, percents = _in_words(changes)
-    return said.judge_panel(key, criteria, template + " of the reference", **percents)
+    return said.judge_panel(key, criteria, template + " relative to 32 bits", **percents)
 
 
 def lowest_tested(curves: Curves, classifiers: Sequence[str]) -> Row:
@@ -378,6 +378,7 @@ def lowest_tested(curves: Curves, classifiers: Sequence[str]) -> Row:
         key,
         {c: checked(c) for c in classifiers},
         f"among all depths tested here, heat and quality are within {within:.0f} % of the "
-        "reference from {nearest:.0f} bits (nearest) and {stochastic:.0f} bits (stochastic) on",
+        "reference with at least {nearest:.0f} bits (nearest) or {stochastic:.0f} "
+        "bits (stochastic)",
         **lowest,
     )

@@ -12,8 +12,8 @@ step cannot be trained in blocks and costs three to eight times a plain one.
 
 Heat distributions are compared by the Kolmogorov–Smirnov distance, without a p value. All
 conditions of a seed are generated from the same random numbers, so sample s of one bit depth is
-the partner of sample s of another: the p value of the test assumes independent samples and would
-be wrong here, far too large where rounding changes little.
+the partner of sample s of another. The p value of the test assumes independent samples: here
+it would be far too large where rounding changes little.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class PrecisionPlan(Plan):
     def training(self, seed: int, bits: int, rounding: str, ranges: tuple[float, float]) -> Case:
         """A computer trained on a grid of so many bits.
 
-        Runs as a separate task: a step on a grid costs many times the path that tasks could share.
+        It is a separate task: a step on a grid costs far more than the path that it could share.
         """
         settings = self.trained(seed, **_grid(bits, rounding, ranges))
         group = f"{TRAINING} {rounding} {bits}"

@@ -42,8 +42,8 @@ STUDY = Study(
     cases=cases,
     summarize=summarize,
     figures=(
-        Figure("pairs", "More prototypes, in pairs", "draw_pairs"),
-        Figure("samples", "More prototypes: samples", "draw_samples"),
+        Figure("pairs", "Batch and online training with more patterns", "draw_pairs"),
+        Figure("samples", "Samples of more patterns", "draw_samples"),
     ),
     complete_seeds=complete_pairs,
     order=2,

@@ -1,7 +1,7 @@
 """skeleton: does a warmer computer release more heat?
 
 A study to start from. It trains one computer per temperature and seed, samples it, and adds a
-measure of its own. Change the question, the cases and the summary.
+new measure. Change the question, the cases and the summary.
 
     thermoloom run ./skeleton --preset quick
 """
@@ -55,7 +55,7 @@ def cases(plan: TemperaturePlan, folder: Path) -> list[Case]:
 
 
 def contrast(job: Job, percentile: float) -> dict[str, Any]:
-    """A measure of our own: mean difference between bright and dark pixels of a sample.
+    """The new measure: mean difference between bright and dark pixels of a sample.
 
     It runs once for each of its cases, on any worker; whatever it returns is saved.
     """

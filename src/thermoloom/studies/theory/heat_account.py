@@ -1,11 +1,12 @@
 """Where the heat comes from: θ* itself, the mean that a rule approaches, or the noise around it.
 
-To lowest order noise adds heat in proportion to its variance. δ_s has (1 − 1/S) of a rule's
-variance and θ̄ keeps 1/S of it, so with S seeds
+Computers of S seeds are split into their mean and deviations, θ_s = θ̄ + δ_s (``mixtures``). To
+lowest order noise adds heat Q in proportion to its variance. δ_s has (1 − 1/S) of a rule's variance
+and θ̄ keeps 1/S of it. So
 
     N = S/(S − 1) ⟨Q(centre + δ_s) − Q(centre)⟩
 
-is the heat that all of the noise adds, and Q(θ̄) − N/S the heat of the mean without noise.
+is the heat that all of the noise adds, and Q(θ̄) − N/S is the heat of the mean without noise.
 """
 
 from __future__ import annotations

@@ -144,7 +144,7 @@ def stability_rows(evidence: Evidence) -> list[Row]:
         unstable = [entry["scale"] for entry in trainings if entry["unstable"]]
         spec = said.entries["rows"][key]["digits"]
         measured = [f"stable up to {{stable:{spec}}}"] if stable else []
-        measured += [f"unstable from {{unstable:{spec}}} on"] if unstable else []
+        measured += [f"unstable at {{unstable:{spec}}} and above"] if unstable else []
         rows.append(
             row(
                 key,

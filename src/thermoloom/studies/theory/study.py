@@ -1,6 +1,6 @@
 """Theory beside measurement: what the expected loss predicts, and where the heat comes from.
 
-No prediction is fitted: each follows from the fields of the prototypes alone. The measurements are
+No prediction is fitted: each follows from the fields of the patterns alone. The measurements are
 the pairs of the main comparison, short trainings around the critical learning rates, with an
 offset and on a grid of bits, and the heat of mixtures of θ*, batch and online computers.
 """
@@ -70,7 +70,7 @@ def summarize(plan: TheoryPlan, gathered: Gathered, run: RunDirectory) -> dict[s
     origin = tables.save_origin(plan, gathered, run)
     missing = list(pairs.missing)
     if origin is None:
-        missing.append("the origin of the heat is left out (heats of mixtures are missing)")
+        missing.append("the origin of the heat is left out (heats of mixed parameters are missing)")
     seconds = {k: s for k, s in gathered.total_seconds.items() if k != pairs.displayed.case.kind}
     return {
         "missing": missing,

@@ -59,7 +59,7 @@ ONLINE_SETTINGS: dict[str, dict[str, Any]] = {
 """Settings that differ for the online rule. The optimum and its samples do not depend on the
 amplitude of labels."""
 PATTERNS = {THREE: 3, TEN: 0}
-"""Number of patterns that each machine learns, the first of ten digits taken in turn; 0: all."""
+"""Number of patterns that each machine learns, counted from the first; 0: all."""
 ENOUGH = 0.95
 """A wiring is enough if it reaches this fraction of the quality of the complete wiring."""
 TOLERANCE = 1e-4
