@@ -144,6 +144,6 @@ def test_the_commands_of_the_study_run(tmp_path: Path) -> None:
         assert done.returncode == 0, done.stderr[-2000:]
     written = {path.name for path in (tmp_path / "my_study").iterdir() if path.is_file()}
     section = PAGE.partition("## A study with a figure")[2].partition("\n## ")[0]
-    listed = re.findall(r"^\| (`.+?) \|", section, flags=re.MULTILINE)
+    listed = re.findall(r"^- (`.+?):", section, flags=re.MULTILINE)
     assert written == {name for row in listed for name in re.findall(r"`(.+?)`", row)}
     assert (tmp_path / "results/quick/my_study/report.html").exists()
