@@ -136,7 +136,7 @@ def test_a_loaded_table_generates_and_refuses_what_needs_patterns(saved: Path) -
     assert found.parameters.same_as(rounded)
     assert not found.parameters.same_as(computer.parameters)
     for impossible in (drawn.quality, found.train, lambda: found.generate(2, clamp=np.eye(4))):
-        with pytest.raises(UserError, match="without its learned patterns"):
+        with pytest.raises(UserError, match="a table of couplings, which has no patterns"):
             impossible()
 
 

@@ -12,15 +12,14 @@ from numpy.ma import MaskedArray
 from numpy.typing import ArrayLike, NDArray
 
 from thermoloom.errors import UserError
-from thermoloom.inputs import user_path
+from thermoloom.inputs import user_path, whole_number
 from thermoloom.machine.machine import Machine
 from thermoloom.machine.wires import text_of
 from thermoloom.patterns.edge_lists import read_edges
 from thermoloom.patterns.images import read_images
-from thermoloom.patterns.mnist import bundled_digits, load_mnist
+from thermoloom.patterns.mnist import BUNDLED, bundled_digits, load_mnist
 from thermoloom.patterns.patterns import Patterns, from_images, in_turn, numbered_classes
 from thermoloom.patterns.scale import Scale
-from thermoloom.settings import PatternSettings
 
 Array = NDArray[Any]
 
@@ -73,10 +72,16 @@ def digits(*classes: int, per_class: int = 1, mnist: bool | str | Path = False) 
     >>> tl.digits(0, 1, 2, per_class=2).names
     ('0', '1', '2', '0', '1', '2')
     """
-    source = "mnist" if mnist else "bundled"
-    wanted = PatternSettings(source=source, digits=classes or tuple(range(10)), per_digit=per_class)
+    wanted = [whole_number("classes", number, 0, 9) for number in classes or range(10)]
+    if len(set(wanted)) < len(wanted):
+        raise UserError(f"classes = {classes}: must not repeat a class")
+    if whole_number("per_class", per_class, 0) > BUNDLED and not mnist:
+        raise UserError(
+            f"per_class = {per_class}: {BUNDLED} images per class come with the package; use "
+            "mnist=True for more"
+        )
     pixels, labels = load_mnist(None if mnist is True else mnist) if mnist else bundled_digits()
-    order = in_turn(labels, wanted.digits, wanted.per_digit)
+    order = in_turn(labels, wanted, per_class)
     digit_of_each = tuple(int(label) for label in labels[order])
     names = tuple(str(digit) for digit in digit_of_each)
     return Images(pixels[order], digit_of_each, names, digits=True)
@@ -95,7 +100,7 @@ def images(path: str | Path, *, grey: bool = False, labels: str | Path | None = 
     ('0', '1', '2')
     """
     classes_file = None if labels is None else user_path("labels", labels)
-    pixels, names, classes = read_images(user_path("images", path), grey, classes_file)
+    pixels, names, classes = read_images(user_path("path", path), grey, classes_file)
     numbers, class_names = numbered_classes(classes)
     return Images(pixels, numbers, tuple(names), class_names=class_names)
 
