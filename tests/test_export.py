@@ -311,5 +311,5 @@ def test_wrong_exports_are_refused_in_one_line(saved: Path, tmp_path: Path) -> N
     assert not list(tmp_path.iterdir())
     large = tmp_path / "large.safetensors"
     tl.Machine(visible=25, hidden=8, duration=0.01).solve(tl.digits(0), resize=True).save(large)
-    assert "does not scale" in refused("export", large, "--format", "spice")
+    assert "at most 32 units" in refused("export", large, "--format", "spice")
     assert [file.name for file in tmp_path.iterdir()] == [large.name]

@@ -128,13 +128,15 @@ class Computer:
     settings: Settings
     """Settings of the training or solution; ``settings.patterns`` identifies the patterns."""
     parameters: Parameters
-    """θ of every stage."""
+    """θ of every stage, in E₀."""
     patterns: Patterns
-    """The learned patterns, of zero mean and unit variance, with names and classes."""
+    """The learned patterns (scaled data), with names and classes."""
     curve: dict[str, Array]
-    """Validation loss: ``cycle``, ``loss`` and ``reduced_loss`` (without squared increments)."""
+    """Validation loss by column: ``cycle``, ``loss`` and ``reduced_loss`` (the loss without its
+    squared increments, which do not depend on θ)."""
     solution: Solution | None = None
-    """How it was solved; None if it was trained, or read from a file."""
+    """Iterations, accuracy and expected heat of the solution; None if the computer was trained or
+    read from a file."""
     planned_cycles: int | None = None
     """Planned cycles of an unfinished training; None if it is finished."""
     memory: dict[str, Array] = field(default_factory=dict)

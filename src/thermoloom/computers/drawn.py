@@ -26,7 +26,7 @@ from thermoloom.measures.fidelity import (
     with_thermal_noise,
 )
 from thermoloom.patterns.sources import Source, numpy_array, patterns_from_source
-from thermoloom.sections import html_table
+from thermoloom.sections import explain, html_table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -55,8 +55,9 @@ class Drawn:
     """
 
     computer: Computer
+    """The computer that generated the samples."""
     generated: Generated
-    """The complete result: states at start and end, energies by part and stage."""
+    """Everything that was computed: states at start and end, energies by part and stage."""
     classes: NDArray[np.int64] | None
     """The class requested for each sample, where the machine has labels."""
     clamped: bool = False
@@ -171,6 +172,7 @@ class Drawn:
         """
         from thermoloom.measures.heat_ledger import Ledger
 
+        explain(Ledger, "Attributes")
         bounded = self.computer.settings.device.bounded
         return Ledger(self.computer.machine, self.generated, self.clamped or not bounded)
 
@@ -188,8 +190,9 @@ class Drawn:
         5
         """
         from thermoloom.measures.classifier import panel
-        from thermoloom.measures.quality import measure_quality
+        from thermoloom.measures.quality import Quality, measure_quality
 
+        explain(Quality, "Attributes")
         visible = self.states[:, : self.computer.machine.visible]
         return measure_quality(visible, self.computer.patterns, classifier, panel())
 

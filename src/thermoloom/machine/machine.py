@@ -473,18 +473,26 @@ class Machine(Section):
         on_cycle: OnCycle | None = None,
         **settings: Any,
     ) -> Computer:
-        """Train from θ = 0 on ``cycles`` noising trajectories, images in turn.
+        """Train from θ = 0 on noising trajectories, images in turn.
 
         ``images``: arrays (n, h, w), (n, h, w, c) or (n, N_v) of NumPy, PyTorch or JAX, a pandas
         table, the result of ``digits`` or ``images``, or a path. ``classes``: a number or name per
-        image; a machine with labels needs them. ``scale``: each sample to zero mean and unit
-        variance ("sample", the paper's), each column likewise ("feature", for tables), by ``mean``
-        and ``deviation`` ("fixed"), or not at all (None); by default the machine's.
-        ``resize``: resize the images to the square visible layer. ``code``: fields of the hidden
-        units, (n, N_h), or a function that returns them for patterns (n, N_v). ``device``: the
-        imperfections with which the machine is built. ``settings``: any other of
-        ``[training]`` and ``[imperfections]``, such as ``learning_rate_scale=0.5``.
-        ``rule`` and ``errors`` may be objects of your own, or ``tl.Momentum(0.9)``.
+        image; a machine with labels needs them.
+
+        ``rule``: when θ is updated, "online" (after every step, the default), "batch" (after every
+        trajectory) or "delayed" (every ``period`` steps), ``tl.Momentum(0.9)``, or an object of
+        your own. ``cycles``: number of trajectories (300). ``seed``: of the trajectories (101).
+
+        ``scale``: scale each sample to zero mean and unit variance ("sample", the paper's), each
+        column likewise ("feature", for tables), all by ``mean`` and ``deviation`` ("fixed"), or
+        nothing (None); by default as the machine's ``scale`` says. ``resize``: resize the images to
+        the square visible layer (False). ``code``: fields of the hidden units, (n, N_h), or a
+        function that returns them for patterns (n, N_v); by default the machine's ``code``.
+
+        ``device``: the imperfections with which the machine is built (none). ``on_cycle(cycles,
+        loss)`` is called after every cycle with the cycles done and the latest validation loss.
+        ``settings``: any other of ``[training]`` and ``[imperfections]``, such as
+        ``learning_rate_scale=0.5``; ``thermoloom settings`` lists all.
 
         >>> import thermoloom as tl
         >>> machine = tl.Machine(visible=49, hidden=8, duration=0.05)
@@ -516,9 +524,13 @@ class Machine(Section):
     ) -> Computer:
         """Solve for the optimum that training approaches, without trajectories.
 
-        Arguments are those of ``train``.
+        ``images``, ``classes``, ``scale``, ``mean``, ``deviation``, ``resize``, ``code``: as in
+        ``train``. ``on_iteration(iterations, gradient)`` is called after every iteration of the
+        solver with the relative size of the gradient that remains.
 
-        ``settings``: those of ``[solver]``, which are ``heat_weight`` and ``ridge``.
+        ``settings``: ``heat_weight``, the weight of the expected heat (in k_BT) that is added to
+        the loss (0); ``ridge``, ρ of a term ½ρ|θ|² added to the loss (0); ``seed`` (101; samples
+        are generated with 90000 + this seed by default) and ``validation_seed`` (777001).
 
         >>> import thermoloom as tl
         >>> machine = tl.Machine(visible=49, hidden=8, duration=0.05, labels=2)

@@ -34,9 +34,9 @@ class Patterns:
     shape: tuple[int, ...] | None = None
     """Shape of an image, (h, w) or (h, w, c); None where the visible layer is not an image."""
     classes: tuple[int, ...] = ()
-    """Class of every pattern, from 0 on, or empty; label units request these classes."""
+    """Class of every pattern, a number from 0 up, or empty; label units request these classes."""
     digits: bool = False
-    """Whether the classes are those of MNIST, so that the MNIST classifier can judge samples."""
+    """Whether the classes are MNIST digits, which the bundled classifier can judge."""
     code: Float32 | None = None
     """Fields of the hidden units for each pattern, (P, N_h), where machine.code = given."""
     pixels: Bytes | None = None

@@ -37,11 +37,11 @@ class Images:
     pixels: Array | Sequence[Array]
     """Values, (n, h, w) or (n, h, w, c), or (n, N_v) where the visible layer is not an image."""
     classes: tuple[int, ...] = ()
-    """Class of every image, from 0 on, or empty."""
+    """Class of every image, a number from 0 up, or empty."""
     names: tuple[str, ...] | None = None
     """One name per image; None: the images are numbered."""
     digits: bool = False
-    """Whether the classes are those of MNIST, so that the bundled classifier can judge."""
+    """Whether the classes are MNIST digits, which the bundled classifier can judge."""
     class_names: tuple[str, ...] = ()
     """Names of the classes, by number, or empty."""
     columns: tuple[str, ...] = ()
@@ -63,10 +63,11 @@ class Images:
 
 
 def digits(*classes: int, per_class: int = 1, mnist: bool | str | Path = False) -> Images:
-    """The first MNIST training images of each class, in turn; all ten classes if none is named.
+    """The first MNIST training images of each class, classes in turn.
 
-    Ten images per class come with the package. For more, ``mnist`` is a folder of the IDX files,
-    or True to download them once.
+    ``classes``: digits from 0 to 9; all ten if none is named. ``per_class``: images of each class
+    (1; 0: all of them). Ten per class come with the package; for more, ``mnist`` is a folder of the
+    IDX files, or True to download them once. The images are arrays (28, 28) of bytes.
 
     >>> import thermoloom as tl
     >>> tl.digits(0, 1, 2, per_class=2).names
@@ -88,11 +89,12 @@ def digits(*classes: int, per_class: int = 1, mnist: bool | str | Path = False) 
 
 
 def images(path: str | Path, *, grey: bool = False, labels: str | Path | None = None) -> Images:
-    """Read a picture in any format of Pillow, a folder of pictures, a folder of folders (one for
-    each class), an IDX file or a folder of them, or an .npy array.
+    """Read images, or rows of a table, from files.
 
-    ``grey``: reduce colours to their luminance. ``labels``: the IDX file of the classes, if it is
-    not beside the images.
+    ``path``: a picture in any format that Pillow reads, a folder of pictures, a folder of such
+    folders (one for each class), an IDX file or a folder of IDX files, or an .npy array (n, h, w),
+    (n, h, w, c) or (n, N_v). ``grey``: reduce colours to their luminance (False). ``labels``: the
+    IDX file of the classes, if it is not beside the images.
 
     >>> import numpy as np, thermoloom as tl
     >>> np.save("stripes.npy", np.tile([0, 255], (3, 4, 2)))
@@ -106,8 +108,10 @@ def images(path: str | Path, *, grey: bool = False, labels: str | Path | None = 
 
 
 def edges(source: str | Path | ArrayLike) -> str:
-    """A list of wires for ``Machine(topology="edges", edges=…)``: pairs of units (visible ones
-    first, counted from 0), or a file of them (two to a line, or .npy).
+    """A list of wires for ``Machine(topology="edges", edges=…)``.
+
+    ``source``: pairs of units, counted from 0, visible units first, or a file of them (two numbers
+    on each line, or an .npy array).
 
     >>> import thermoloom as tl
     >>> wires = tl.edges([(0, 4), (4, 5)])
