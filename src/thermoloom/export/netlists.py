@@ -38,7 +38,7 @@ from thermoloom.runs.files import write_atomically
 from thermoloom.runs.manifest import refuse_file_of_run
 
 MOST_UNITS = 32
-"""Largest number of free units of a netlist."""
+"""Largest number of free units in a netlist."""
 MOST_SAMPLES = 100_000
 DATA = "thermoloom.data"
 """File that ngspice writes where it runs; a row is time, u_0, u_1, …"""

@@ -144,7 +144,7 @@ def panel_records() -> dict[str, dict[str, Any]]:
 
 
 def panel_rows() -> list[dict[str, Any]]:
-    """A row for each member of the panel: what it was trained with, and its accuracy."""
+    """A row for each classifier of the panel: how it was trained, and its accuracy."""
     keys = ("padding", "batch_size", "epochs", "seed")
     return [
         {"name": name, "test_accuracy_percent": 100 * record["test_accuracy"]}
@@ -154,7 +154,7 @@ def panel_rows() -> list[dict[str, Any]]:
 
 
 def classifier_sha256(folder: str = "") -> str:
-    """SHA-256 of the classifier that ``measures.classifier`` names: part of what was measured."""
+    """SHA-256 of the classifier that ``measures.classifier`` names; results depend on it."""
     return str(classifier_record(folder)["sha256"])
 
 

@@ -32,9 +32,9 @@ Labelled = tuple[list[Array] | Array, list[str], list[str] | list[int]]
 def read_images(path: Path, grey: bool = False, labels: Path | None = None) -> Labelled:
     """Data at a path, with names and classes.
 
-    A picture, a folder of pictures, a folder of folders of them (one for each class), an IDX file
-    with its labels beside it or in the file ``labels``, a folder of these, or an .npy array.
-    ``grey``: colours are reduced to their luminance.
+    ``path``: a picture, a folder of pictures, a folder of such folders (one for each class), an IDX
+    file whose labels are beside it or in the file ``labels``, a folder of IDX files, or an .npy
+    array. ``grey``: colours are reduced to their luminance.
     """
     if is_folder("patterns.path", path):
         return _read_folder(path, grey, labels)
