@@ -486,10 +486,10 @@ class Machine(Section):
         ``scale``: scale each sample to zero mean and unit variance ("sample", the paper's), each
         column likewise ("feature", for tables), all by ``mean`` and ``deviation`` ("fixed"), or
         nothing (None); by default as the machine's ``scale`` says. ``resize``: resize the images to
-        the square visible layer (False). ``code``: fields of the hidden units, (n, N_h), or a
+        the square visible layer. ``code``: fields of the hidden units, (n, N_h), or a
         function that returns them for patterns (n, N_v); by default the machine's ``code``.
 
-        ``device``: the imperfections with which the machine is built (none). ``on_cycle(cycles,
+        ``device``: the imperfections with which the machine is built. ``on_cycle(cycles,
         loss)`` is called after every cycle with the cycles done and the latest validation loss.
         ``settings``: any other of ``[training]`` and ``[imperfections]``, such as
         ``learning_rate_scale=0.5``; ``thermoloom settings`` lists all.

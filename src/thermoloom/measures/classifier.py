@@ -73,14 +73,14 @@ def image_features(
     images: NDArray[Any], classifier: Classifier | None = None
 ) -> NDArray[np.float32]:
     """Features (S, 128) of images (S, 784) or (S, 28, 28), rescaled one by one."""
-    chosen = bundled_classifier() if classifier is None else classifier
-    return chosen.features(preprocess(images))
+    judge = bundled_classifier() if classifier is None else classifier
+    return judge.features(preprocess(images))
 
 
 def classify(images: NDArray[Any], classifier: Classifier | None = None) -> NDArray[np.float64]:
     """Softmax probabilities (S, 10) of images (S, 784) or (S, 28, 28), rescaled one by one."""
-    chosen = bundled_classifier() if classifier is None else classifier
-    return chosen.probabilities(preprocess(images))
+    judge = bundled_classifier() if classifier is None else classifier
+    return judge.probabilities(preprocess(images))
 
 
 def preprocess(images: NDArray[Any]) -> NDArray[np.float32]:

@@ -65,9 +65,10 @@ class Images:
 def digits(*classes: int, per_class: int = 1, mnist: bool | str | Path = False) -> Images:
     """The first MNIST training images of each class, classes in turn.
 
-    ``classes``: digits from 0 to 9; all ten if none is named. ``per_class``: images of each class
-    (1; 0: all of them). Ten per class come with the package; for more, ``mnist`` is a folder of the
-    IDX files, or True to download them once. The images are arrays (28, 28) of bytes.
+    ``classes``: digits from 0 to 9; all ten if none is named. ``per_class``: number of images of
+    each class, one by default; 0 takes all. Ten per class come with the package; for more,
+    ``mnist`` is a folder of the IDX files, or True to download them once. The images are arrays
+    (28, 28) of bytes.
 
     >>> import thermoloom as tl
     >>> tl.digits(0, 1, 2, per_class=2).names
@@ -93,8 +94,8 @@ def images(path: str | Path, *, grey: bool = False, labels: str | Path | None = 
 
     ``path``: a picture in any format that Pillow reads, a folder of pictures, a folder of such
     folders (one for each class), an IDX file or a folder of IDX files, or an .npy array (n, h, w),
-    (n, h, w, c) or (n, N_v). ``grey``: reduce colours to their luminance (False). ``labels``: the
-    IDX file of the classes, if it is not beside the images.
+    (n, h, w, c) or (n, N_v). ``grey``: reduce colours to their luminance. ``labels``: the IDX file
+    of the classes, if it is not beside the images.
 
     >>> import numpy as np, thermoloom as tl
     >>> np.save("stripes.npy", np.tile([0, 255], (3, 4, 2)))
