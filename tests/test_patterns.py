@@ -91,7 +91,7 @@ def test_digits_take_turns() -> None:
 def test_in_turn_worked_by_hand() -> None:
     classes = np.array([5, 0, 4, 1, 0, 1, 0], np.uint8)
     assert in_turn(classes, (0, 1), 2) == [1, 3, 4, 5]
-    with pytest.raises(UserError, match="3 images per class: class 1 has only 2"):
+    with pytest.raises(UserError, match="class 1 has only 2 images; use fewer per class"):
         in_turn(classes, (0, 1), 3)
 
 

@@ -243,8 +243,8 @@ def in_turn(classes: Bytes, digits: Sequence[int], per_digit: int) -> list[int]:
     for digit, indices in zip(digits, by_digit, strict=True):
         if len(indices) < max(per_digit, 1):
             raise UserError(
-                f"{per_digit or 'all'} images per class: class {digit} has only {len(indices)}; "
-                "use fewer, or leave this class out"
+                f"class {digit} has only {len(indices)} images; use fewer per class, or leave this "
+                "class out"
             )
     ranks = np.concatenate([np.arange(len(indices)) for indices in by_digit])
     turns = np.repeat(np.arange(len(by_digit)), [len(indices) for indices in by_digit])
