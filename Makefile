@@ -1,6 +1,6 @@
-# make setup  install everything into .venv        make run    set up, first page, main comparison
+# make setup  install everything into .venv        make run    set up, show a first page, run the comparison
 # make test   set up, lint, type check, test
-# make bench  set up with peers and benchmark     make lock   pin the newest allowed versions
+# make bench  set up with peers, benchmark        make lock   pin the newest allowed versions
 # make soak   set up, then hours of stress tests  make clean  remove the environment and caches
 # make docs   build the site into build/site      make pictures  draw the pictures of the docs anew
 # make wheel-test  build the wheel, install it alone in a fresh environment, run it there

@@ -39,7 +39,7 @@ def compare(
     other: Path, groups: Sequence[str], rounds: int, full: bool, say: Callable[[str], None]
 ) -> list[Comparison]:
     """Medians over ``rounds`` rounds of each group; the checkouts take turns at going first."""
-    found: list[Comparison] = []
+    comparisons: list[Comparison] = []
     for group in groups:
         rows: dict[Path, list[dict[str, Any]]] = {HERE: [], other: []}
         for turn in range(rounds):
@@ -49,8 +49,8 @@ def compare(
         for name in dict.fromkeys(row["name"] for row in rows[HERE]):
             here, there = ([r for r in rows[c] if r["name"] == name] for c in (HERE, other))
             if there:
-                found.append(_compared(group, here, there))
-    return found
+                comparisons.append(_compared(group, here, there))
+    return comparisons
 
 
 def _compared(group: str, here: list[dict[str, Any]], there: list[dict[str, Any]]) -> Comparison:

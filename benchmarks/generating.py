@@ -48,8 +48,8 @@ def trained(settings: Settings) -> Parameters:
 
 def sampling(machine: Machine, theta: Parameters) -> Contestant:
     """Generation of 200 samples from reset states to heats, timed per step of one sample."""
-    own = Parameters(machine, theta.vector)
-    return clocked(lambda: generate(own, SAMPLES, 90101), SAMPLES * machine.steps)
+    theta = Parameters(machine, theta.vector)
+    return clocked(lambda: generate(theta, SAMPLES, 90101), SAMPLES * machine.steps)
 
 
 def run(options: Options) -> Result:

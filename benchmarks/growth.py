@@ -63,24 +63,24 @@ def _draw(trained: dict[int, Spent], solved: dict[int, Spent], rate: float) -> N
     with matplotlib.rc_context(STYLE | {"svg.fonttype": "none", "svg.hashsalt": "growth"}):
         figure = Figure(figsize=(WIDTH, 4.6), layout="constrained")
         panels = figure.subplots(2, 2, sharex="col")
-        for column, (found, scales, what, unit, title) in enumerate(
+        for column, (spent_by_size, scales, sizes, unit, title) in enumerate(
             (
                 (trained, step, "units", "µs per step", "Training, with its path"),
                 (solved, dict.fromkeys(solved, 1.0), "patterns", "s", "Exact optimum, 1,296 units"),
             )
         ):
-            x = list(found)
+            x = list(spent_by_size)
             time_axes, memory_axes = panels[0, column], panels[1, column]
-            seconds = [scales[n] * spent.seconds for n, spent in found.items()]
-            limits = [scales[n] * spent.flops / rate for n, spent in found.items()]
+            seconds = [scales[n] * spent.seconds for n, spent in spent_by_size.items()]
+            limits = [scales[n] * spent.flops / rate for n, spent in spent_by_size.items()]
             measured = {"marker": "o", "color": ORANGE, "label": "measured"}
             limit = {"linestyle": "--", "color": FAINT, "label": "limit"}
             time_axes.plot(x, seconds, **measured)
             time_axes.plot(x, limits, **limit)
-            memory_axes.plot(x, [_used(spent) for spent in found.values()], **measured)
-            memory_axes.plot(x, [s.inherent / MEGABYTE for s in found.values()], **limit)
+            memory_axes.plot(x, [_used(spent) for spent in spent_by_size.values()], **measured)
+            memory_axes.plot(x, [s.inherent / MEGABYTE for s in spent_by_size.values()], **limit)
             time_axes.set(xscale="log", yscale="log", title=title, ylabel=unit)
-            memory_axes.set(yscale="log", ylabel="MB", xlabel=what)
+            memory_axes.set(yscale="log", ylabel="MB", xlabel=sizes)
             memory_axes.set_xticks(x, [f"{n:,}" for n in x])
             memory_axes.minorticks_off()
             time_axes.legend()

@@ -158,17 +158,17 @@ def default_drive(settings: Settings) -> Drive:
     return drive_of(load_patterns(settings.patterns, settings.machine), settings.machine)
 
 
-def many_fields(prototypes: int) -> NDArray[np.float32]:
-    """Fields of this many prototypes: three digits, all bundled ones, or also shifted copies."""
+def many_fields(count: int) -> NDArray[np.float32]:
+    """Fields of this many patterns: three digits, all bundled ones, or also shifted copies."""
     settings = Settings()
-    if prototypes <= 3:
-        return default_fields(settings)[:prototypes]
+    if count <= 3:
+        return default_fields(settings)[:count]
     every = replace(settings.patterns, digits=tuple(range(10)), per_digit=10)
     bundled = load_patterns(every, settings.machine)
     images = bundled.patterns.reshape(-1, 28, 28)
-    moved = [np.roll(images, (i % 4, i // 4), axis=(1, 2)) for i in range(-(-prototypes // 100))]
-    patterns = np.concatenate(moved).reshape(-1, 784)[:prototypes]
-    names = tuple(str(i) for i in range(prototypes))
+    moved = [np.roll(images, (i % 4, i // 4), axis=(1, 2)) for i in range(-(-count // 100))]
+    patterns = np.concatenate(moved).reshape(-1, 784)[:count]
+    names = tuple(str(i) for i in range(count))
     return unit_fields(Patterns(patterns, names), settings.machine)
 
 

@@ -65,8 +65,8 @@ def train_both() -> None:
     train([Trainee.new(c) for c in conditions], default_drive(conditions[0]))
 
 
-def solve(prototypes: int) -> tuple[float, float]:
-    """Solve for this many prototypes; return the FLOP and bytes that the optimum cannot do without.
+def solve(count: int) -> tuple[float, float]:
+    """Solve for this many patterns; return the FLOP and bytes that the optimum cannot do without.
 
     Few patterns are kept as modes m, and every step of the solver multiplies J by them and the
     result by them again. For many, Σ m mᵀ and Σ d mᵀ are summed first, and a step multiplies J by
@@ -77,10 +77,10 @@ def solve(prototypes: int) -> tuple[float, float]:
     from thermoloom.theory.marginals import solve_marginals
     from thermoloom.theory.solver import solve_optimum
 
-    machine, fields = Settings().machine, many_fields(prototypes)
+    machine, fields = Settings().machine, many_fields(count)
     steps = solve_optimum(machine, Drive(fields)).iterations
     marginals = solve_marginals(machine, float(np.abs(fields).max()))
-    n, modes = machine.units, prototypes * len(TimeModes(marginals, 0, machine.steps).one)
+    n, modes = machine.units, count * len(TimeModes(marginals, 0, machine.steps).one)
     of_modes = 2 * force_flops(machine) * modes * steps
     v, h = machine.visible, machine.hidden
     of_sums = 4 * n * n * modes + 2 * (v * h * h + h * n * n) * steps

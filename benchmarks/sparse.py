@@ -72,11 +72,11 @@ def run(options: Options) -> Result:
         Row("dense online training, a step", best["dense"] / steps * 1e6, "µs"),
     ]
     for name, settings in chosen.items():
-        found, needed = measure(settings.machine), step_bytes(settings)
+        size, needed = measure(settings.machine), step_bytes(settings)
         learned = best[f"{name}/learner"]
         result.rows += [
             Row(f"{name}: a step with its paths", best[name] / steps * 1e6, "µs",
-                note=f"{found.wires:,} wires, {found.degree:.1f} per unit"),
+                note=f"{size.wires:,} wires, {size.degree:.1f} per unit"),
             Row("  × dense", best["dense"] / best[name], "×", "more", bar=5.0),
             Row("  the learner alone", learned * 1e6, "µs", limit=needed / rate * 1e6),
             Row(f"  its {needed / 1e3:.0f} kB a step", needed / learned / rate, "of memory rate",

@@ -18,7 +18,7 @@ def run(options: Options) -> Result:
     engine().warm_up()
     settings = settings_for()
     fields = default_fields(settings)
-    options.say("the optimum of three prototypes, alternating with training")
+    options.say("the optimum of three patterns, alternating with training")
     best = in_turns(
         {
             "training": cycles(Trainee.new(settings)),
@@ -30,7 +30,7 @@ def run(options: Options) -> Result:
     options.say("its memory, in its own process")
     rows = [
         Row(
-            "optimum of 3 prototypes",
+            "optimum of 3 patterns",
             100 * best["solve"] / training,
             "% of training",
             bar=5.0,
@@ -45,14 +45,14 @@ def run(options: Options) -> Result:
         ),
     ]
     if options.full:
-        rows += [row for prototypes in MANY for row in _many(options, prototypes)]
+        rows += [row for count in MANY for row in _many(options, count)]
     return Result(rows)
 
 
-def _many(options: Options, prototypes: int) -> list[Row]:
-    options.say(f"the optimum of {prototypes} prototypes")
-    spent = measure(f"solve {prototypes}")
+def _many(options: Options, count: int) -> list[Row]:
+    options.say(f"the optimum of {count} patterns")
+    spent = measure(f"solve {count}")
     return [
-        Row(f"optimum of {prototypes} prototypes", spent.seconds, "s"),
+        Row(f"optimum of {count} patterns", spent.seconds, "s"),
         Row("  its peak memory, libraries included", spent.peak / MEGABYTE, "MB"),
     ]

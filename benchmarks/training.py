@@ -270,20 +270,22 @@ def _parts_of_a_cycle(
 
     def timed(name: str, function: Callable[..., Any], *arguments: Any) -> Any:
         began = time.perf_counter()
-        found = function(*arguments)
+        answer = function(*arguments)
         parts[name] = parts.get(name, 0.0) + time.perf_counter() - began
-        return found
+        return answer
 
     machine = theta.machine
     path = timed("noising path", noising_path, machine, field, 1, cycle)
     rule = learner._rule._replace(one_h=np.float32(1))
     scratch, work = learner._scratch, learner._memory
-    given, learned = (learner._blocks(v) for v in (theta.vector[0], np.empty_like(theta.vector[0])))
+    initial, learned = (
+        learner._blocks(v) for v in (theta.vector[0], np.empty_like(theta.vector[0]))
+    )
     scratch.bias[:] = effective_bias(theta)
     nothing, barrier, solved = np.empty((0, machine.units), np.float32), new_barrier(), 0
     block, everything = rule.strip * rule.strips, kernels.share_of(0, 1, rule.pieces)
     groups = (work.visible, work.hidden)
-    timed("copying θ", _fill, everything, given, scratch)
+    timed("copying θ", _fill, everything, initial, scratch)
     for first in range(0, machine.steps, block):
         states = path[first : first + block + 1]
         x = states[1:]

@@ -83,7 +83,7 @@ def flipped(data: bytes, rng: random.Random) -> bytes:
     return bytes(changed)
 
 
-def replaced(data: bytes, rng: random.Random) -> bytes:
+def inserted(data: bytes, rng: random.Random) -> bytes:
     start = rng.randrange(len(data))
     return data[:start] + rng.randbytes(rng.randrange(1, 40)) + data[start:]
 
@@ -136,8 +136,8 @@ def mutated(tree: Any, rng: random.Random) -> tuple[Any, str]:
 DAMAGES: dict[str, Callable[[bytes, random.Random], bytes]] = {
     "truncated": truncated,
     "bits flipped": flipped,
-    "bytes put in": replaced,
-    "another content": other,
+    "bytes inserted": inserted,
+    "other content": other,
     "edited": edited,
 }
 

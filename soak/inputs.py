@@ -111,14 +111,14 @@ odd_seeds = st.one_of(st.integers(-(2**70), 2**70).map(str), st.integers(0, 99).
 
 
 def choices(key: str) -> frozenset[str]:
-    found = {
+    known = {
         "machine.code": ("projection", "copy", "signs", "clusters", "given"),
         "machine.onsite": ("quartic",),
         "patterns.source": ("bundled", "mnist", "images"),
         "training.rule": ("online", "batch", "delayed", "optimum"),
         "imperfections.rounding": ("nearest", "stochastic"),
     }
-    return frozenset(found[key])
+    return frozenset(known[key])
 
 
 WRONG_AND_ODD: dict[str, tuple[st.SearchStrategy[str], st.SearchStrategy[str]]] = {
@@ -261,7 +261,7 @@ def option(draw: st.DrawFn) -> Case:
 
 def generated(count: int, seed: int) -> list[Case]:
     """``count`` cases, the same for the same seed."""
-    found: list[Case] = []
+    cases: list[Case] = []
     strategy = st.one_of(setting(), setting(), setting(), settings_file(), option())
 
     @hypothesis.seed(seed)
@@ -274,10 +274,10 @@ def generated(count: int, seed: int) -> list[Case]:
     )
     @hypothesis.given(strategy)
     def collect(case: Case) -> None:
-        found.append(case)
+        cases.append(case)
 
     collect()
-    return found[:count]
+    return cases[:count]
 
 
 def soak(count: int, seed: int, tally: Tally, say: Callable[[str], None]) -> None:

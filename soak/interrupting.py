@@ -108,12 +108,12 @@ def finish(command: list[str], folder: Path, timeout: float = 600) -> None:
 
 def contents(folder: Path, *patterns: str) -> dict[str, bytes]:
     """Contents of files by path in the folder; every pattern must match at least one file."""
-    found: dict[str, bytes] = {}
+    bytes_by_path: dict[str, bytes] = {}
     for pattern in patterns:
         files = sorted(folder.glob(pattern))
         assert files, f"no {pattern} in {folder}"
-        found |= {str(file.relative_to(folder)): file.read_bytes() for file in files}
-    return found
+        bytes_by_path |= {str(file.relative_to(folder)): file.read_bytes() for file in files}
+    return bytes_by_path
 
 
 def _wait(process: subprocess.Popen[str], condition: Callable[[], bool]) -> None:

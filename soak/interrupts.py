@@ -135,27 +135,32 @@ def play(
     while sent < wanted:
         say(f"{name}: {sent} of {wanted} interrupts; {duration:.1f} s if uninterrupted")
         trial = shutil.copytree(beginning, folder / "trial")
-        told = []
+        signals: list[str] = []
         for _ in range(min(IN_A_ROW, wanted - sent)):
             # each try continues the previous one, so less work is left
-            signum, moment = rng.choice(SIGNALS), rng.uniform(0, duration / (1 + len(told) / 2))
+            signum, moment = rng.choice(SIGNALS), rng.uniform(0, duration / (1 + len(signals) / 2))
             end = start.interrupt(command, trial, moment, signum)
             if end.verdict == "finished":
                 break  # it ended before the signal
             sent += 1
-            told.append(f"{signal.Signals(signum).name} at {moment:.2f} s")
+            signals.append(f"{signal.Signals(signum).name} at {moment:.2f} s")
             kind = f"interrupt: {name}, {signal.Signals(signum).name}"
             last = (end.stderr.strip() or "-").splitlines()[-1]
-            tally.add(kind, verdict_of(end), f"{told[-1]}: {end.verdict} → {last[:200]}")
+            tally.add(kind, verdict_of(end), f"{signals[-1]}: {end.verdict} → {last[:200]}")
         ended = start.call(command, trial)
         verdict = continued(ended, results(trial), expected)
-        other = [file for file in sorted(expected) if results(trial).get(file) != expected[file]]
-        why = f"after {', '.join(told)}: other {', '.join(other)}" if ended.code == 0 else ""
+        left = results(trial)
+        different = [file for file in sorted(expected) if left.get(file) != expected[file]]
+        why = (
+            f"after {', '.join(signals)}: different {', '.join(different)}"
+            if ended.code == 0
+            else ""
+        )
         tally.add(f"continued: {name}", verdict, describe(command, ended, why))
         shutil.rmtree(trial)
 
 
-def continued(ended: Ended, left: dict[str, bytes], expected: dict[str, bytes]) -> str:
+def continued(ended: Ended, files: dict[str, bytes], expected: dict[str, bytes]) -> str:
     """Verdict: a continued run must have the same bytes as one that was never interrupted."""
     if ended.hung:
         return "hang"
@@ -163,7 +168,7 @@ def continued(ended: Ended, left: dict[str, bytes], expected: dict[str, bytes]) 
         return "traceback"
     if ended.code != 0:
         return "more lines"
-    return "fine" if left == expected else "silently wrong"
+    return "fine" if files == expected else "silently wrong"
 
 
 def results(folder: Path) -> dict[str, bytes]:

@@ -1,4 +1,4 @@
-"""The surroundings of a command: standard streams, pipes, memory, and runs in the way.
+"""The surroundings of a command: standard streams, pipes, memory, paths that belong to runs.
 
 If its output is lost, a command must end with a line that says so. With standard error closed, a
 pipe in place of a file or a small address space, it must give the usual results or be refused in
@@ -167,7 +167,7 @@ TRIALS: dict[str, Trial] = {
     "standard error closed": no_errors,
     "small address space": little_memory,
     "pipe in place of a file": pipe,
-    "run in the way": in_the_way,
+    "output path of a run": in_the_way,
 }
 
 

@@ -603,7 +603,7 @@ def unwritable() -> Iterator[Path]:
 
 
 def test_folder_without_write_permission(unwritable: Path) -> None:
-    with pytest.raises(UserError, match=r"new: no permission to write .* --out"):
+    with pytest.raises(UserError, match=r"new: no permission to write .* another folder"):
         create(unwritable / "new")
     with pytest.raises(UserError, match="no permission to write"):
         create(unwritable / "run")

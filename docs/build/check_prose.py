@@ -14,14 +14,14 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 PHRASES = {
     r"as asked\b": "correct class",
-    r"\bthat which\b": "name the thing",
+    r"\bthat which\b": "a noun for the thing",
     r"\bas many at least\b": "at least as many",
-    r"\bwhat is (?:reached|made|learned) is\b": "name the thing",
+    r"\bwhat is (?:reached|made|learned) is\b": "a noun for the thing",
     r"\bothers of the same law\b": "the same distribution",
     r"\bsomething you can correct\b": "invalid input",
-    r"\bis told\b": "name who is informed, and how",
+    r"\bis told\b": "say who is informed, and how",
 }
-"""Phrase (a regular expression) → what to write instead."""
+"""Phrase (a regular expression) → advice on what to write instead."""
 
 
 def prose_files() -> list[Path]:
@@ -35,7 +35,7 @@ def main() -> int:
         for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
             for phrase, instead in PHRASES.items():
                 if match := re.search(phrase, line, re.IGNORECASE):
-                    print(f"{file.relative_to(ROOT)}:{number}: {match[0]!r}; write: {instead}")
+                    print(f"{file.relative_to(ROOT)}:{number}: {match[0]!r}; instead: {instead}")
                     failures += 1
     return min(failures, 1)
 

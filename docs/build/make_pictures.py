@@ -3,7 +3,7 @@
     make pictures                                      # all; takes five minutes
     python docs/build/make_pictures.py lab comparison  # some of them
 
-digits.gif        noise turns into ten digits; the machine of all of MNIST
+digits.gif        noise turns into ten digits, in a machine that has learned all of MNIST
 development.png   samples of that machine before and after development, beside test images
 comparison.png    figure 2 of ``thermoloom run comparison``
 lab.png           ``thermoloom lab`` in Chromium

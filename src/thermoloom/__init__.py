@@ -69,6 +69,8 @@ def __getattr__(name: str) -> Any:
     public = getattr(import_module(f"thermoloom.{_HOME[name]}"), name)
     if _HOME[name].startswith("machine."):
         import_module("thermoloom.sections").explain(public)
+    elif name in ("Computer", "Drawn", "Images"):
+        import_module("thermoloom.sections").explain(public, "Attributes")
     return public
 
 

@@ -102,7 +102,7 @@ def requested_classes(
         return None
     numbers = np.atleast_1d(np.arange(labels) if classes is None else np.asarray(classes))
     if numbers.ndim != 1 or not numbers.size or numbers.dtype.kind not in "iu":
-        raise UserError(f"class: must be whole numbers from 0 to {labels - 1}")
+        raise UserError(f"classes: must be whole numbers from 0 to {labels - 1}")
     label_word(theta.machine, numbers)
     return np.resize(numbers, samples).astype(np.int64)
 

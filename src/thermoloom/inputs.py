@@ -86,11 +86,13 @@ def real_number(name: str, value: object) -> float:
 # --- paths and files ------------------------------------------------------------------------------
 
 
-def user_path(name: str, text: str | Path) -> Path:
+def user_path(name: str, text: str | os.PathLike[str]) -> Path:
     """The path that a user names, with ``~`` expanded; an impossible path is refused.
 
     The file need not exist. ``name``: the option or setting of the user.
     """
+    if not isinstance(text, str | os.PathLike):
+        raise UserError(f"{name} = {shown(text)}: expected the name of a file or folder")
     where = f"{name} {shown(str(text))}"
     if not str(text).strip():
         raise UserError(f"{name}: is empty; name a file or folder")

@@ -7,7 +7,7 @@ import inspect
 import reprlib
 import textwrap
 from collections.abc import Iterable, Mapping
-from dataclasses import fields
+from dataclasses import MISSING, fields
 from difflib import get_close_matches
 from functools import cache
 from html import escape
@@ -66,17 +66,18 @@ def meanings(section: type) -> dict[str, str]:
     }
 
 
-def explain(section: type) -> None:
-    """Add all settings with their defaults and meanings to the text that ``help`` shows."""
-    text = section.__doc__ or ""
-    if "Parameters:" in text:
+def explain(section: type, heading: str = "Parameters") -> None:
+    """Add all fields with their defaults and meanings to the text that ``help`` shows."""
+    text, meaning = section.__doc__ or "", meanings(section)
+    if f"{heading}:" in text:
         return
-    meaning, lines = meanings(section), []
+    lines = []
     for entry in fields(section):
+        default = "" if entry.default is MISSING else f" = {_SHORT.repr(entry.default)}"
         explanation = " ".join(meaning.get(entry.name, "").replace("``", "").split())
-        lines.append(f"    {entry.name} = {_SHORT.repr(entry.default)}")
+        lines.append(f"    {entry.name}{default}")
         lines += textwrap.wrap(explanation, 92, initial_indent=8 * " ", subsequent_indent=8 * " ")
-    section.__doc__ = "\n".join([textwrap.dedent(text).rstrip(), "", "    Parameters:", *lines])
+    section.__doc__ = "\n".join([textwrap.dedent(text).rstrip(), "", f"    {heading}:", *lines])
 
 
 class Section:

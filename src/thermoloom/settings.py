@@ -273,7 +273,8 @@ class Settings:
             if name == Solver.section and self.solver is None:
                 continue
             if not isinstance(getattr(self, name), section):
-                raise UserError(f"{name}: expected {section.__name__}(...)")
+                value = shown(getattr(self, name))
+                raise UserError(f"{name} = {value}: expected {section.__name__}(...)")
         require(
             SMALLEST <= self.learning_rate <= LARGEST,
             "training.learning_rate, training.learning_rate_scale",

@@ -22,9 +22,9 @@ from thermoloom.computers.conditions import under
 from thermoloom.computers.drawn import Drawn
 from thermoloom.engine_choice import EngineSettings, engine_in_use
 from thermoloom.errors import DivergedSamples, UserError
-from thermoloom.export.physical_units import Realization, realize
+from thermoloom.export.physical_units import Realization, realize_device
 from thermoloom.generation import Trajectories, generate, requested_classes, trajectories
-from thermoloom.inputs import user_path, whole_number
+from thermoloom.inputs import real_number, seed_number, user_path, whole_number
 from thermoloom.machine.clamp import Clamp
 from thermoloom.machine.device import Device
 from thermoloom.machine.generated import Generated
@@ -68,7 +68,7 @@ class SampleRequest:
 
     @property
     def archive(self) -> str:
-        """Name of the archive, different for different requests."""
+        """Name of the archive; different requests have different names."""
         name = f"samples-{self.seed}-{self.samples}"
         special = self._special()
         if engine_in_use() != EngineSettings():
@@ -102,7 +102,7 @@ class SampleRequest:
             raise DivergedSamples(
                 f"{lost} of {self.samples} samples diverged: couplings up to "
                 f"{np.abs(theta.vector).max():.2g} are too strong for steps of machine.dt = "
-                f"{theta.machine.dt:g}; train at a smaller learning rate, or with smaller steps"
+                f"{theta.machine.dt:g}; reduce the learning rate or machine.dt"
             )
         return generated
 
@@ -114,7 +114,9 @@ class SampleRequest:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Computer:
-    """A machine that has learned: θ (``parameters``), ``patterns``, ``settings``, ``curve``.
+    """A machine that has learned, from ``Machine.train``, ``Machine.solve`` or ``load``.
+
+    ``computer[block]`` is a block of its parameters θ (couplings and biases), in E₀.
 
     >>> import thermoloom as tl
     >>> machine = tl.Machine(visible=49, hidden=8, duration=0.05)
@@ -126,13 +128,15 @@ class Computer:
     settings: Settings
     """Settings of the training or solution; ``settings.patterns`` identifies the patterns."""
     parameters: Parameters
-    """θ of every stage."""
+    """θ of every stage, in E₀."""
     patterns: Patterns
-    """The learned patterns, of zero mean and unit variance, with names and classes."""
+    """The learned patterns (scaled data), with names and classes."""
     curve: dict[str, Array]
-    """Validation loss: ``cycle``, ``loss`` and ``reduced_loss`` (without squared increments)."""
+    """Validation loss by column: ``cycle``, ``loss`` and ``reduced_loss`` (the loss without its
+    squared increments, which do not depend on θ)."""
     solution: Solution | None = None
-    """How it was solved; None if it was trained, or read from a file."""
+    """Iterations, accuracy and expected heat of the solution; None if the computer was trained or
+    read from a file."""
     planned_cycles: int | None = None
     """Planned cycles of an unfinished training; None if it is finished."""
     memory: dict[str, Array] = field(default_factory=dict)
@@ -145,12 +149,14 @@ class Computer:
 
     @property
     def exported(self) -> Parameters:
-        """θ on the ideal machine, because exported couplings do not depend on a device."""
+        """θ on the ideal machine; exported couplings do not depend on a device."""
         theta = self.parameters
         return Parameters(self.settings.machine, theta.vector, theta.style_weights)
 
     def __getitem__(self, block: str) -> Array:
-        """A block of θ, such as ``visible_hidden``, ``hidden_hidden``, ``hidden_bias``: (T, …)."""
+        """A block of θ, such as ``visible_hidden`` or ``hidden_bias``: an array (stages, …) in E₀,
+        whose first stage is the one next to the pattern.
+        """
         if block not in self.parameters.layout:
             known = ", ".join(self.parameters.arrays)
             raise UserError(f"{block}: no such block of θ; this machine has {known}")
@@ -197,9 +203,10 @@ class Computer:
             return distance_from_optimum(self.parameters, drive, report)
 
     def distance_from_optimum(self) -> float:
-        """Excess of the expected loss over the optimum's, relative to that at θ = 0: 0 at the
-        optimum, 1 if nothing was learned. The optimum is computed once; ``repr`` then shows the
-        distance.
+        """How far the expected loss is from its minimum: 0 at the optimum, 1 at θ = 0.
+
+        It is (L − L_min)/(L_0 − L_min), where L_0 is the expected loss at θ = 0. The optimum is
+        computed once; ``repr`` then shows the distance.
 
         >>> import thermoloom as tl
         >>> machine = tl.Machine(visible=49, hidden=8, duration=0.05)
@@ -219,11 +226,14 @@ class Computer:
         on_cycle: OnCycle | None = None,
         **settings: Any,
     ) -> Computer:
-        """Train another computer for ``cycles`` more cycles, starting from this one's θ.
+        """Train another computer for ``cycles`` more cycles (300), starting from this one's θ.
 
-        Without images, training continues with the learned patterns exactly as if it had never
-        stopped (with update noise, up to round-off). Rule, seed and all other settings stay the
-        same unless they are passed; a solved computer is trained online.
+        ``images``: data to learn; by default the learned patterns, with which training continues
+        exactly as if it had never stopped (with update noise, up to round-off). ``classes``,
+        ``resize``, ``code``: as in ``Machine.train``, for new images. ``on_cycle(cycles, loss)`` is
+        called after every cycle with the cycles done and the latest validation loss. Rule, seed
+        and all other ``settings`` of training stay the same unless they are passed; a solved
+        computer is trained online.
 
         >>> import thermoloom as tl
         >>> machine, images = tl.Machine(visible=49, hidden=8, duration=0.05), tl.digits(0, 1)
@@ -238,8 +248,14 @@ class Computer:
             self, images, classes, cycles, resize=resize, code=code, on_cycle=on_cycle, **settings
         )
 
+    def _seed(self, seed: int | None) -> int:
+        """A seed of generation; by default that of the settings."""
+        return self.settings.generation_seed if seed is None else seed_number("seed", seed)
+
     def on(self, device: Device) -> Computer:
-        """A computer with the same θ on a device, where it generates and continues training.
+        """A computer with the same θ on a device, on which it generates and continues training.
+
+        ``device``: its imperfections, such as ``tl.Device(gain_error=0.1)``.
 
         >>> import thermoloom as tl
         >>> machine = tl.Machine(visible=49, hidden=8, duration=0.05)
@@ -253,9 +269,12 @@ class Computer:
         return self.at(device=device)
 
     def at(self, *, device: Device | None = None, **conditions: Any) -> Computer:
-        """A computer with the same θ under other conditions: ``kT``, ``duration``, ``dt``,
-        ``mobility``, ``J2``, ``J4``, ``onsite``, ``generating``, ``development``, ``windows`` and
-        ``label_amplitude`` of the machine, and a ``device``.
+        """A computer with the same θ under other conditions.
+
+        ``device``: the device on which it runs. ``conditions``: settings of the machine to change,
+        of ``kT``, ``duration``, ``dt``, ``mobility``, ``J2``, ``J4``, ``onsite``, ``generating``,
+        ``development``, ``windows`` and ``label_amplitude``, in the units of ``Machine``. All
+        others stay as they are.
 
         >>> import thermoloom as tl
         >>> machine = tl.Machine(visible=49, hidden=8, duration=0.05)
@@ -271,7 +290,7 @@ on Device(bits=4))
     def with_couplings(self, couplings: Mapping[str, ArrayLike]) -> Computer:
         """A computer with some blocks of θ replaced, for example by measured ones.
 
-        ``couplings``: arrays by block name, of the same shapes as ``computer[name]``.
+        ``couplings``: arrays by block name, in E₀, of the same shapes as ``computer[name]``.
 
         >>> import thermoloom as tl
         >>> machine = tl.Machine(visible=49, hidden=8, duration=0.05)
@@ -308,16 +327,22 @@ on Device(bits=4))
         resize: bool = False,
         on_candidate: OnCandidate | None = None,
     ) -> Computer:
-        """A computer with the same θ and a window of development, chosen for these images.
+        """A computer with the same θ and a window of development that suits these images.
+
+        Development is a stage after the last one, in which the samples become sharper. The search
+        compares ``evaluations`` windows (40) and two first guesses, about one every five seconds.
+        It minimizes the Fréchet distance of samples from the images in the features of a
+        classifier.
 
         ``images``: held-out images, about as many as ``samples``, used neither for learning nor for
-        testing. The search minimizes the distance of samples to them in the features of a
-        ``classifier`` (a folder; the bundled one if empty) and penalizes missed ``goals``: correct
-        (0), precision (0.85), recall (0.6), and, relative to the images, diversity (0.95) and
-        novelty (1); 0 leaves a goal out. ``noise``: variance of the thermal noise that is added to
-        the images, by default that of the reference potential; use a small one for grey images.
-        ``on_candidate`` is called with each of the ``evaluations`` windows that are compared, about
-        every five seconds.
+        testing. ``classes``, ``resize``: as in ``Machine.train``. ``noise``: variance of the
+        thermal noise that is added to the images (k_BT/V″ of the reference potential); use a small
+        one for grey images. ``classifier``: a folder that ``thermoloom classifier train`` wrote;
+        the bundled classifier if empty. ``goals``: values that the samples should reach, by name:
+        correct (0, the rate of the correct class), precision (0.85), recall (0.6), and, relative to
+        the images, diversity (0.95) and novelty (1); 0 leaves a goal out. ``samples``: samples per
+        window (1000). ``seed``: 90000 + the training seed by default. ``on_candidate(candidate)``
+        is called after every window.
 
         >>> import thermoloom as tl
         >>> machine = tl.Machine(hidden=0, labels=10, wiring=["visible-visible", "visible-label"],
@@ -333,11 +358,16 @@ on Device(bits=4))
             images, classes, self.machine, resize, scale=self.patterns.scale
         )
         judge = classifier_in(classifier)
-        seed = self.settings.generation_seed if seed is None else seed
+        seed = self._seed(seed)
         if unknown := [name for name in goals or {} if name not in Goals._fields]:
             known = ", ".join(Goals._fields)
             raise UserError(f"goals: {unknown[0]}: no such goal; known: {known}")
-        aims, learned = Goals(**(goals or {})), self.patterns.patterns
+        whole_number("samples", samples, 2)
+        whole_number("evaluations", evaluations, 1)
+        if noise is not None and real_number("noise", noise) < 0:
+            raise UserError(f"noise = {noise}: must not be negative")
+        wanted = {name: real_number(f"goals: {name}", goal) for name, goal in (goals or {}).items()}
+        aims, learned = Goals(**wanted), self.patterns.patterns
         search = Search.of(self.parameters, patterns, learned, noise, judge, samples, seed, aims)
         total = evaluations + len(STARTS)
         with call_progress("comparing windows", total, "windows") as report:
@@ -366,13 +396,17 @@ on Device(bits=4))
     ) -> Drawn:
         """Generate samples with the frozen computer and measure their heat and work.
 
-        ``seed``: 90000 + the training seed by default. ``classes``: the classes, by number or name,
-        that the label units request, in turn; by default all classes. ``clamp``: an image with some
-        known pixels, or several in turn; ``mask`` is true where pixels are known (by default, where
-        the image is finite). Known pixels follow their reversed noising path, as in training, or
-        are held at rest (``hold``). They are in the units of the data; where every image was scaled
-        by itself, they are scaled to the learned patterns at the same pixels. Unknown pixels have
-        no influence.
+        ``samples``: their number (200). ``seed``: 90000 + the training seed by default.
+        ``classes``: the classes, by number or name, that the label units request, in turn; by
+        default all classes. ``on_progress(steps)`` is called with the number of steps done since
+        its last call, over all samples.
+
+        ``clamp``: an image to complete, (h, w), (h, w, c) or (N_v,), or several that are used in
+        turn. ``mask``: true where its pixels are known; by default, where the image is finite.
+        Known pixels are in the units of the data; where every image was scaled by itself, they are
+        scaled to the learned patterns at the same pixels. Unknown pixels have no influence.
+        ``hold``: known pixels stay at rest; by default they follow their reversed noising path, as
+        in training.
 
         >>> import numpy as np, thermoloom as tl
         >>> machine = tl.Machine(visible=49, hidden=8, duration=0.05)
@@ -391,7 +425,7 @@ on Device(bits=4))
             marked = None if mask is None else numpy_array("mask", mask)
             image = numpy_array("clamp", clamp)
             known = clamp_of(machine, self.patterns, image, count, marked, hold)
-        seed = self.settings.generation_seed if seed is None else seed
+        seed = self._seed(seed)
         request = SampleRequest(count, seed, classes, known)
         total = count * machine.generation_steps
         with _advancing(f"generating {count:,} samples", total, on_progress) as advance:
@@ -407,11 +441,12 @@ on Device(bits=4))
         *,
         classes: ArrayLike | None = None,
     ) -> Trajectories:
-        """Trajectories from noise to samples: ``times`` (n,), ``states`` (samples, n, units), and
-        ``heat`` and ``work`` up to each time, (samples, n), in E₀.
+        """Trajectories from noise to samples, with heat and work up to each time.
 
-        ``every``: steps between two times; the end is always included. ``seed`` and ``classes``:
-        as in ``generate``, so the last states are those of its samples.
+        The result has ``times`` (n,), ``states`` (samples, n, units), and ``heat`` and ``work``
+        (samples, n), in E₀. ``samples``: number of trajectories (5). ``every``: steps between two
+        times (50); the end is always included. ``seed``, ``classes``: as in ``generate``, so the
+        last states are those of its samples.
 
         >>> import thermoloom as tl
         >>> machine = tl.Machine(visible=49, hidden=8, duration=0.05, stages=2)
@@ -421,20 +456,22 @@ on Device(bits=4))
         """
         count, stride = whole_number("samples", samples, 1), whole_number("every", every, 1)
         last = self.machine.generation_steps
-        seed = self.settings.generation_seed if seed is None else seed
+        seed = self._seed(seed)
         numbers = None if classes is None else self.patterns.class_numbers(classes)
         steps = [*range(0, last, stride), last]
         with _advancing(f"generating {count:,} samples", count * last) as advance:
             return trajectories(self.parameters, count, seed, steps, numbers, advance)
 
     def log_likelihoods(self, images: Source) -> Array:
-        """Expected log-likelihood of data under each class, in nats, (n, classes); one column
-        without labels.
+        """Expected log-likelihood of data under each class, in nats: an array (n, classes), of one
+        column without labels.
 
-        It is a lower bound on the log-density of the states in which data is prepared: the expected
-        log-likelihood of their noising paths, run backwards. It therefore depends neither on random
-        numbers nor on other rows. It is computed for the ideal machine, without imperfections of a
-        device.
+        ``images``: data of any source, as in ``Machine.train``.
+
+        The result is a lower bound on the log-density of the states in which the data are prepared:
+        the expected log-likelihood of their noising paths, run backwards. It therefore depends
+        neither on random numbers nor on other rows. It is computed for the ideal machine, without
+        imperfections of a device.
 
         >>> import thermoloom as tl
         >>> machine = tl.Machine(visible=49, hidden=8, duration=0.05, labels=2)
@@ -466,8 +503,11 @@ on Device(bits=4))
         """ΔF of switching a stage's couplings on, in k_BT: by Bennett's acceptance ratio, by
         Jarzynski's equality and by Crooks' theorem, each with its standard error.
 
-        Couplings are switched on in ``switches`` jumps with a ``rest`` after each, and off again.
-        A machine with labels needs a class. Needs pymbar (``thermoloom[free-energy]``).
+        Couplings are switched on in ``switches`` jumps (20) with a ``rest`` (4 units of time) after
+        each, and off again. ``stage``: the index of the stage (0, next to the pattern).
+        ``samples``: trajectories in each direction (400). ``classes``: the class, by number or
+        name, that the label units request; a machine with labels needs one. ``seed``: 90000 + the
+        training seed by default. Needs pymbar (``pip install 'thermoloom[free-energy]'``).
 
         >>> import thermoloom as tl
         >>> machine = tl.Machine(visible=4, hidden=0, wiring=["visible-visible"], dt=0.01)
@@ -478,7 +518,7 @@ Crooks -1.81 ± 0.037 with slope 0.94 ± 0.04 kT)
         """
         whole_number("stage", stage, 0, self.machine.stages - 1)
         number = None if classes is None else self.patterns.class_numbers(classes)[0]
-        seed = self.settings.generation_seed if seed is None else seed
+        seed = self._seed(seed)
         with call_progress("switching couplings", 1, "%") as report:
             return free_energy(
                 self.parameters,
@@ -493,7 +533,9 @@ Crooks -1.81 ± 0.037 with slope 0.94 ± 0.04 kT)
             )
 
     def save(self, path: str | Path) -> None:
-        """Save the computer in one .safetensors file, which ``load`` and the command line open.
+        """Save the computer in one file, which ``load`` and the command line open.
+
+        ``path``: the file, which must end in .safetensors; an existing file is replaced.
 
         >>> import thermoloom as tl
         >>> machine = tl.Machine(visible=49, hidden=8, duration=0.05)
@@ -515,12 +557,15 @@ Crooks -1.81 ± 0.037 with slope 0.94 ± 0.04 kT)
         seed: int = 1,
         **device: float,
     ) -> None:
-        """Write the couplings for a device: a table (.csv, which ``load`` reads back) or, for at
-        most 32 units, a netlist for ngspice (.cir).
+        """Write the couplings for a device, as a table or as a netlist.
 
-        ``bits``: bits of a coupling, 2 to 24, or 32 for unquantized float32. A netlist generates
-        ``samples`` samples of the class ``class_number``, in the physical units of the ``device``
-        (see ``units``), or in those of the machine.
+        ``path``: a table (.csv, which ``load`` reads back) or, for at most 32 units, a netlist for
+        ngspice (.cir). ``bits``: bits of a coupling, 2 to 24, or 32 (the default) for unquantized
+        float32.
+
+        The other arguments are for netlists. ``class_number``: the class to generate, which a
+        machine with labels needs. ``samples``: their number (100). ``seed``: of the noise (1).
+        ``device``: physical units, as in ``units``; by default those of the machine.
 
         >>> import thermoloom as tl
         >>> machine = tl.Machine(visible=9, hidden=4, duration=0.05)
@@ -534,20 +579,23 @@ Crooks -1.81 ± 0.037 with slope 0.94 ± 0.04 kT)
         from thermoloom.export.netlists import save_netlist
 
         file = user_path("path", path)
+        if file.suffix not in (".csv", ".cir"):
+            raise UserError(f"{path}: must end in .csv (a table) or .cir (a netlist)")
         if file.suffix == ".cir":
             theta = self.parameters.on(self.settings.built)
             save_netlist(file, theta, bits, class_number, samples, seed, device)
         elif device or class_number is not None:
-            raise UserError(f"{path}: a table takes neither a class nor a device's units")
+            raise UserError(f"{path}: a table takes neither class_number nor units of a device")
         else:
             save_couplings(file, self, bits)
 
     def units(self, **device: float) -> Realization:
-        """The machine on a device: joules, volts, seconds.
+        """The machine in physical units: joules, volts, seconds.
 
-        E₀ from one of ``temperature`` (kelvin, 300 by default), ``energy`` (E₀ in joules) and
-        ``voltage`` (of x = 1); the unit of time from ``time_unit`` (seconds) or ``conductance``
-        (siemens), with the ``capacitance`` of a node (farads).
+        ``device``: properties of the device. Its energy E₀ follows from one of ``temperature`` (in
+        kelvin, 300 by default), ``energy`` (E₀ in joules) and ``voltage`` (in volts, of x = 1). Its
+        unit of time follows from ``time_unit`` (in seconds) or ``conductance`` (in siemens).
+        ``voltage`` and ``conductance`` also need the ``capacitance`` of a node (in farads).
 
         >>> import thermoloom as tl
         >>> machine = tl.Machine(visible=9, hidden=4, duration=0.05)
@@ -558,7 +606,7 @@ Crooks -1.81 ± 0.037 with slope 0.94 ± 0.04 kT)
         >>> device.summary(heat=computer.generate(5).heat.mean())["heat_J"] < 1e-17
         True
         """
-        return realize(self.machine, **device)
+        return realize_device(self.machine, device)
 
 
 @contextmanager

@@ -140,9 +140,11 @@ class _ComputerMetadata(msgspec.Struct):
 
 
 def load(path: str | Path) -> Computer:
-    """A computer that ``save`` or ``export`` wrote, or that is in a run directory.
+    """Load a computer from a file or a run directory.
 
-    A table of couplings contains neither patterns nor a loss curve.
+    ``path``: a .safetensors file that ``Computer.save`` wrote, a .csv table that
+    ``Computer.export`` wrote (without patterns and loss curve), or the run directory of
+    ``thermoloom train`` or ``thermoloom solve``, also of an interrupted training.
 
     >>> import thermoloom as tl
     >>> machine = tl.Machine(visible=49, hidden=8, duration=0.05)

@@ -1,7 +1,7 @@
 """Conditions under which a trained θ runs: temperature, time, potential, device.
 
-They may differ from those of the training. θ keeps its meaning as long as units, wires, labels and
-stages stay the same; training fixes these.
+They may differ from the conditions of the training. θ keeps its meaning as long as units, wires,
+labels and stages stay the same; training fixes these.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ CONDITIONS = (
 def under(
     settings: Settings, conditions: Mapping[str, Any], device: Device | None = None
 ) -> Settings:
-    """The settings with other conditions, settings of ``machine`` by name, and another device."""
+    """The settings with other conditions (settings of ``machine`` by name) and another device."""
     for key in conditions:
         if key in Machine.__dataclass_fields__ and key not in CONDITIONS:
             raise UserError(

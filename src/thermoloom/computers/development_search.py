@@ -1,14 +1,17 @@
-"""The outer loop: find the development whose samples are nearest to held-out images.
+"""Search for the window of development whose samples are nearest to held-out images.
 
     distance   ½ ln F(samples, data) + ½ ln F(samples with the data's thermal noise, data)
-               + 10 Σ relative shortfalls of goals: correct class, precision, recall, diversity,
-               and samples no nearer to a learned image than held-out images are
+               + 10 Σ relative shortfalls of goals
 
-F is the Fréchet distance in the features of a classifier. States at t_f are drawn once; only the
-window after it is simulated for every candidate, with the same random numbers, so that the
-distance is a smooth function of the few numbers of a window and Nelder–Mead can minimize it.
+F is the Fréchet distance in the features of a classifier. The goals are the rate of the correct
+class, precision, recall, diversity, and novelty: samples should be no nearer to a learned image
+than held-out images are.
 
-    wells     J₂ = −2Aw², J₄ = A, centre m, springs K, duration        binary images
+States at t_f are drawn once. Only the window after t_f is simulated for every candidate, always
+with the same random numbers. The distance is therefore a smooth function of the few numbers that
+define a window, and the Nelder–Mead method can minimize it.
+
+    wells     J₂ = −2Aw², J₄ = A, centre m, springs K, duration        images of two levels
     cooling   J₂ = λ(1 + ε)J₂⁰, learned couplings times λ, duration    grey images
 """
 
@@ -54,8 +57,6 @@ SIMPLEX = 0.2
 """First steps of the search, relative to the size of each number."""
 FINEST = 1e-3
 """Thermal noise is raised to the data's only if more variance than this is missing."""
-
-
 PENALTY = 10.0
 """Weight of a goal's shortfall: a shortfall of 1 % counts like 10 % of the Fréchet distance."""
 
@@ -82,7 +83,7 @@ class Candidate(NamedTuple):
     frechet: float
     """Fréchet distance of the samples as they are."""
     equal_noise: float
-    """… with the thermal noise of the data."""
+    """Fréchet distance of the samples with the thermal noise of the data."""
     reached: Mapping[str, float] = MappingProxyType({})
     """The value that the samples reach for each goal."""
 
@@ -91,7 +92,7 @@ OnCandidate = Callable[[Candidate], None]
 
 
 def developed(theta: Parameters, states: Float32, words: Float32 | None, seed: int) -> Float32:
-    """States (S, N) after the windows of development of θ's machine, from those at t_f."""
+    """States (S, N) after the windows of development of θ's machine, from the states at t_f."""
     machine, rows, x = theta.machine, theta.developed, states.astype(np.float32)
     rng = np.random.default_rng(seed)
     drift, kick = (np.float32(each) for each in machine.step)
@@ -128,7 +129,7 @@ class HeldOut(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Search:
-    """Samples at t_f and held-out images, between which windows are compared."""
+    """Samples at t_f, and the held-out images with which developed samples are compared."""
 
     theta: Parameters
     states: Float32
@@ -136,7 +137,7 @@ class Search:
     words: Float32 | None
     held_out: Patterns
     learned: Float32
-    """Patterns that were learned, (P, visible), or none."""
+    """Patterns that were learned, (P, N_v), where P may be 0."""
     noise: float
     """Variance of the thermal noise that the held-out images receive."""
     classifier: Classifier
@@ -148,10 +149,12 @@ class Search:
         cls, theta: Parameters, held_out: Patterns, learned: Float32, noise: float | None,
         classifier: Classifier, samples: int, seed: int, goals: Goals,
     ) -> Search:  # fmt: skip
-        """Generate the samples, without any development."""
+        """A search; the samples at t_f are generated here, without any development."""
         machine = replace(theta.machine, development=())
         if isinstance(machine, BuiltMachine):
-            raise UserError("develop: choose a window on an ideal computer, not on a device")
+            raise UserError(
+                "develop: needs an ideal computer; choose the window first, then call on(device)"
+            )
         theta = theta.on(machine)
         if noise is None:
             noise = machine.kT / float(machine.potential.curvature(0.0))
@@ -215,7 +218,7 @@ class Search:
         return reached
 
     def best(self, evaluations: int, on_candidate: OnCandidate | None) -> Candidate:
-        """The best window of the kind whose first guess is better."""
+        """The best window, of the kind whose first guess is better."""
         candidates: list[Candidate] = []
 
         def compare(window: Development) -> float:
@@ -249,7 +252,7 @@ class Levels(NamedTuple):
     middle: float
     half_width: float
     explained: float
-    """Fraction of the variance of the pixels that the nearer level explains."""
+    """Fraction of the variance of the pixels that their nearer level explains."""
 
 
 def two_levels(images: NDArray[Any]) -> Levels:
@@ -272,7 +275,7 @@ def wells(machine: Machine, numbers: Sequence[float] | NDArray[Any]) -> Developm
 
 
 def cooling(machine: Machine, numbers: Sequence[float] | NDArray[Any]) -> Development:
-    """The last stage at 1/λ of the temperature, made stiffer by ε, for a duration."""
+    """The last stage at 1/λ of its temperature, with a potential stiffer by ε, for a duration."""
     factor, excess, t = (float(number) for number in numbers)
     stiffness = float(machine.potential.curvature(0.0)) / 2
     return Development(
@@ -281,7 +284,7 @@ def cooling(machine: Machine, numbers: Sequence[float] | NDArray[Any]) -> Develo
 
 
 STARTS = (wells, cooling)
-"""Kinds of windows; the search begins with one of each."""
+"""Kinds of windows; the search begins with one window of each kind."""
 
 
 def thermal_variance(machine: Machine, states: Float32) -> float:

@@ -26,7 +26,7 @@ from thermoloom.measures.fidelity import (
     with_thermal_noise,
 )
 from thermoloom.patterns.sources import Source, numpy_array, patterns_from_source
-from thermoloom.sections import html_table
+from thermoloom.sections import explain, html_table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -45,7 +45,7 @@ _NOISE_SEED = 20261118
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Drawn:
-    """Samples of a computer, with their heat and work in E₀.
+    """Samples of a computer, from ``Computer.generate``, with their heat and work in E₀.
 
     >>> import thermoloom as tl
     >>> machine = tl.Machine(visible=49, hidden=8, duration=0.05, stages=2)
@@ -55,8 +55,9 @@ class Drawn:
     """
 
     computer: Computer
+    """The computer that generated the samples."""
     generated: Generated
-    """The complete result: states at start and end, energies by part and stage."""
+    """Everything that was computed: states at start and end, energies by part and stage."""
     classes: NDArray[np.int64] | None
     """The class requested for each sample, where the machine has labels."""
     clamped: bool = False
@@ -97,8 +98,9 @@ class Drawn:
 
     @property
     def samples(self) -> NDArray[Any]:
-        """The samples in the units and the shape of the data: (samples, h, w) or (samples, h, w,
-        c) for images, (samples, N_v) otherwise.
+        """The samples in the units and the shape of the data.
+
+        The shape is (samples, h, w) or (samples, h, w, c) for images, (samples, N_v) otherwise.
 
         Where every image was scaled by itself (``scale="sample"``), samples have the mean and the
         contrast of a typical image. ``states`` contains the unscaled states of the units.
@@ -118,8 +120,10 @@ class Drawn:
         return None if self.classes is None else self.computer.patterns.names_of(self.classes)
 
     def to(self, library: str) -> Any:
-        """``samples`` as an array of ``"torch"``, ``"jax"`` or ``"numpy"``, or a table of
-        ``"pandas"`` with the names of the columns.
+        """``samples`` as an array or table of another library.
+
+        ``library``: ``"torch"``, ``"jax"`` or ``"numpy"`` for an array, ``"pandas"`` for a table
+        with the names of the columns.
 
         >>> import numpy as np, thermoloom as tl
         >>> rows = np.random.default_rng(0).normal([5, 100], [1, 20], (50, 2))
@@ -132,11 +136,11 @@ class Drawn:
             return samples
         module = {"torch": "torch", "jax": "jax.numpy", "pandas": "pandas"}.get(library)
         if module is None:
-            raise UserError(f"to {library!r}: must be numpy, torch, jax or pandas")
+            raise UserError(f"library = {shown(library)}: must be numpy, torch, jax or pandas")
         try:
             target = import_module(module)
         except ImportError:
-            raise UserError(f"to {library!r}: {library} is not installed") from None
+            raise UserError(f"{library} is not installed: pip install {library}") from None
         if library == "pandas":
             columns = self.computer.patterns.columns or None
             return target.DataFrame(samples.reshape(len(samples), -1), columns=columns)
@@ -153,7 +157,9 @@ class Drawn:
         return self.generated.work
 
     def ledger(self) -> Ledger:
-        """Heat and work by stage and part, discretization error, bounds on entropy production.
+        """Heat and work by stage and part of the energy, with bounds on the entropy production.
+
+        The result prints as a table; means are in E₀ (see ``Ledger``).
 
         >>> import thermoloom as tl
         >>> machine = tl.Machine(visible=49, hidden=8, duration=0.05, stages=2)
@@ -166,14 +172,16 @@ class Drawn:
         """
         from thermoloom.measures.heat_ledger import Ledger
 
+        explain(Ledger, "Attributes")
         bounded = self.computer.settings.device.bounded
         return Ledger(self.computer.machine, self.generated, self.clamped or not bounded)
 
     def quality(self, classifier: str = "") -> Quality:
         """How recognizable and diverse the samples are, and how close to the nearest pattern.
 
-        ``classifier``: a folder of ``thermoloom classifier train``; the bundled one if empty. A
-        panel of other classifiers judges them, too; ``ranges()`` gives the range over all.
+        ``classifier``: a folder that ``thermoloom classifier train`` wrote; if empty, the bundled
+        classifier judges MNIST digits, and other samples are not classified. Digits are also judged
+        by a panel of other classifiers; ``ranges()`` of the result shows how far these differ.
 
         >>> import thermoloom as tl
         >>> machine = tl.Machine(visible=49, hidden=8, duration=0.05)
@@ -182,8 +190,9 @@ class Drawn:
         5
         """
         from thermoloom.measures.classifier import panel
-        from thermoloom.measures.quality import measure_quality
+        from thermoloom.measures.quality import Quality, measure_quality
 
+        explain(Quality, "Attributes")
         visible = self.states[:, : self.computer.machine.visible]
         return measure_quality(visible, self.computer.patterns, classifier, panel())
 
@@ -192,12 +201,13 @@ class Drawn:
     def measure(
         self, measure: Measure, reference: Source | None = None, *, noise: bool | None = None
     ) -> Any:
-        """Call your own measure: ``measure(samples, reference)``, or its method ``measure``.
+        """The result of your own measure on the samples and a reference.
 
-        Both are arrays in the units of the data. ``reference``: data of any source, by default the
-        learned data. With ``noise``, by default for images only, the reference is the data after
-        preparation, with the thermal noise that samples have. In a table, thermal noise is part of
-        the learned spread.
+        ``measure``: a function ``measure(samples, reference)`` of two arrays in the units of the
+        data, or an object with such a method ``measure``. ``reference``: data of any source, as in
+        ``Machine.train``; by default the learned data. ``noise``: whether the reference receives
+        the thermal noise that samples have; by default for images only, because in a table the
+        thermal noise is part of the learned spread.
 
         >>> import thermoloom as tl
         >>> machine = tl.Machine(visible=49, hidden=8, duration=0.05)
@@ -219,9 +229,9 @@ class Drawn:
     ) -> float:
         """Fréchet distance between samples and reference in a space of features.
 
-        ``features``: a function from samples (n, …) in the units of the data to (n, d). By default
-        those of the bundled classifier for digits of 28 × 28 pixels, and the values themselves for
-        all other data. ``reference``, ``noise``: as in ``measure``.
+        ``features``: a function from samples (n, …) in the units of the data to features (n, d); by
+        default, the features of the bundled classifier for digits of 28 × 28 pixels, and the values
+        themselves for all other data. ``reference``, ``noise``: as in ``measure``.
 
         >>> import numpy as np, thermoloom as tl
         >>> rows = np.random.default_rng(0).normal([5, 100], [1, 20], (200, 2))
@@ -239,8 +249,10 @@ class Drawn:
         *,
         noise: bool | None = None,
     ) -> KernelDistance:
-        """Kernel distance (KID) between samples and reference, with its standard error; arguments
-        as in ``frechet``.
+        """Kernel distance (KID) between samples and reference: its ``mean`` and standard ``error``.
+
+        ``reference``, ``features``, ``noise``: as in ``frechet``. The error is NaN for fewer than
+        1,000 samples or rows of reference.
 
         >>> import numpy as np, thermoloom as tl
         >>> rows = np.random.default_rng(0).normal(size=(50, 2))
@@ -258,8 +270,12 @@ class Drawn:
         neighbours: int = 3,
         noise: bool | None = None,
     ) -> PrecisionRecall:
-        """Fraction of the samples that the reference covers, and of the reference that the samples
-        cover; arguments as in ``frechet``.
+        """Fraction of the samples that the reference covers, and vice versa.
+
+        ``precision`` of the result is the fraction of the samples in the manifold of the reference,
+        ``recall`` the fraction of the reference in the manifold of the samples. A manifold is the
+        union of balls around all points; each ball reaches the k-th neighbour of its point.
+        ``neighbours``: k (3). ``reference``, ``features``, ``noise``: as in ``frechet``.
 
         >>> import numpy as np, thermoloom as tl
         >>> rows = np.random.default_rng(0).normal(size=(50, 2))
@@ -271,10 +287,11 @@ class Drawn:
         return precision_recall(*rows, whole_number("neighbours", neighbours, 1))
 
     def reference(self, source: Source | None = None, *, noise: bool | None = None) -> NDArray[Any]:
-        """Data in the shape and units of ``samples``, with or without the thermal noise of the
-        machine, by default with it for images.
+        """Data with which samples are compared, in their shape and units.
 
-        Developed samples are sharper than that noise, so it is left out for them, with a warning.
+        ``source``: data of any source, as in ``Machine.train``; by default the learned data.
+        ``noise``: whether to add the thermal noise of the machine; by default for images only. The
+        thermal noise of developed samples is not known, so none is added for them, with a warning.
 
         >>> import numpy as np, thermoloom as tl
         >>> rows = np.random.default_rng(0).normal(size=(50, 2))
@@ -307,6 +324,8 @@ class Drawn:
         if features is None:
             pixels = self.computer.patterns.digits and self.samples.shape[1:] == (SIDE, SIDE)
             features = _pixel_features if pixels else np.asarray
+        if not callable(features):
+            raise UserError(f"features: {shown(features)} is not a function of samples")
         rows = []
         for values in (self.samples, self.reference(reference, noise=noise)):
             answer = numpy_array("features", features(values))
@@ -321,6 +340,8 @@ class Drawn:
     def show(self, most: int = 60) -> Figure:
         """The first samples on one sheet: a matplotlib figure, which notebooks display.
 
+        ``most``: their largest number (60).
+
         >>> import thermoloom as tl
         >>> machine = tl.Machine(visible=49, hidden=8, duration=0.05)
         >>> drawn = machine.solve(tl.digits(0, 1), resize=True).generate(5, seed=1)
@@ -331,6 +352,7 @@ class Drawn:
         shape = self.computer.patterns.shape
         if shape is None:
             raise UserError("the visible layer is not an image, so there is nothing to show")
+        most = whole_number("most", most, 1)
         return sample_figure(self.images, shape, self._title, most, self.class_names)
 
 

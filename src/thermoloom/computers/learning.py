@@ -34,6 +34,8 @@ OnCycle = Callable[[int, float], None]
 """``on_cycle(cycles done, latest validation loss)``"""
 OnIteration = Callable[[int, float], None]
 """``on_iteration(iterations done, relative gradient)``"""
+SOLVER_SETTINGS = {entry.name for entry in fields(Solver)} | {"seed", "validation_seed"}
+"""Settings of a solution: the seeds are those of its samples and of its validation path."""
 
 
 # --- training -------------------------------------------------------------------------------------
@@ -49,7 +51,7 @@ def train_machine(
     data: dict[str, Any],
     **settings: Any,
 ) -> Computer:
-    """Train a machine from θ = 0; ``settings`` of [training] and [imperfections] by name."""
+    """Train a machine from θ = 0; ``settings`` are those of [training] and [imperfections]."""
     patterns = patterns_from_source(images, classes, machine, **data)
     machine = _learning(machine, patterns)
     learning = _settings(machine, device, (Training, Imperfections), settings)
@@ -81,6 +83,8 @@ def continue_training(
     if not same_rule or further.imperfections != before.imperfections:
         reached = reached._replace(state=None)
     if images is None:
+        if classes is not None or code is not None:
+            raise UserError("classes, code: belong to new images; pass images too")
         computer.patterns.needed_for("train")
         patterns = computer.patterns
     else:
@@ -135,10 +139,18 @@ def solve_machine(
     data: dict[str, Any],
     **settings: Any,
 ) -> Computer:
-    """A machine with the parameters of least expected loss; ``settings`` of [solver] by name."""
+    """A machine with the parameters of least expected loss.
+
+    ``settings``: those of [solver] and the seeds of [training], by name. Other settings of training
+    would have no effect.
+    """
+    for key in settings:
+        if key not in SOLVER_SETTINGS:
+            known = ", ".join(sorted(SOLVER_SETTINGS))
+            raise UserError(f"{key}: no such argument; known: {known}")
     patterns = patterns_from_source(images, classes, machine, **data)
     machine = _learning(machine, patterns)
-    learning = _settings(machine, None, (Solver, Training, Imperfections), settings)
+    learning = _settings(machine, None, (Solver, Training), settings)
     solved = learning.updated({"solver": {}})
     return solve_computer(solved, patterns, on_iteration)
 
@@ -186,7 +198,7 @@ def _settings(
     sections: tuple[type, ...],
     arguments: dict[str, Any],
 ) -> Settings:
-    """Settings of a machine, with arguments assigned by name to the settings of these sections."""
+    """Settings of a machine; arguments become settings of these sections by their names."""
     tables: dict[str, dict[str, Any]] = {}
     for section in sections:
         names = {entry.name for entry in fields(section)}

@@ -29,10 +29,10 @@ MOST_STYLES = 100
 IMAGES = 200
 """Number of images whose pixels are examined."""
 TWO_LEVELS = 0.87
-"""Fraction of the variance of pixels above which two levels describe them: MNIST has 0.90,
-Fashion-MNIST 0.82, thresholded 0.91."""
+"""Pixels have two levels if these explain more than this fraction of their variance: 0.90 in
+MNIST, 0.82 in Fashion-MNIST, 0.91 in thresholded Fashion-MNIST."""
 MNIST_LEVELS = (1.4, 1.03)
-"""Half the distance of the two levels of MNIST's patterns, and their middle."""
+"""Half the distance between the two levels of MNIST's patterns, and their middle."""
 TABLE_KT = 0.3
 """k_BT for tables: thermal noise supplies most of the spread within a style there."""
 
@@ -63,7 +63,7 @@ def machine_for(source: Source, classes: ArrayLike | None) -> Machine:
 def development_for(images: Images) -> tuple[Development, ...]:
     """A window for images: wells at the two levels of their pixels, or cooling if they are grey.
 
-    The wells are those of MNIST, stretched to these levels at the same stiffness of their bottoms.
+    The wells are those for MNIST, stretched to these levels; their bottoms keep their stiffness.
     """
     rows = [np.ravel(image) for image in images.pixels[:IMAGES]]
     with_contrast = [row for row in rows if row.size == rows[0].size and row.max() > row.min()]

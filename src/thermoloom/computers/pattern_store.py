@@ -1,4 +1,4 @@
-"""Storage of patterns by their content: loaded once and stored beside the runs that learn them.
+"""Storage of patterns by content: they are loaded once and stored beside the runs that learn them.
 
     RUNS/patterns-ID/patterns.safetensors
 
@@ -46,14 +46,14 @@ def named(settings: Settings, patterns: Patterns) -> Settings:
     content, expected = content_sha256(patterns), settings.patterns.content
     if expected not in ("", content):
         raise UserError(
-            f"patterns.content = '{expected[:12]}…': the patterns differ ({content[:12]}…); "
-            "restore the images, or leave this setting out"
+            f"patterns.content = '{expected[:12]}…': the patterns have other content "
+            f"({content[:12]}…); restore the images, or leave this setting out"
         )
     return settings.updated({"patterns": {"content": content}})
 
 
 def identified(settings: Settings) -> Settings:
-    """The settings with the content of their patterns, which are loaded only if necessary."""
+    """The settings with the content of their patterns; these are loaded only if necessary."""
     if settings.patterns.content:
         return settings
     return named(settings, load_patterns(settings.patterns, settings.machine))
@@ -143,8 +143,10 @@ def patterns_from(arrays: Mapping[str, Any], names: Mapping[str, Any]) -> Patter
 
 
 def stored_arrays(patterns: Patterns) -> dict[str, Any]:
-    """Arrays that store the patterns and their scale. Where the data are bytes, they are stored
-    instead: the scale restores the patterns to the bit, in a quarter of the space.
+    """Arrays that store the patterns and their scale.
+
+    Where the data are bytes, they are stored instead of the patterns, in a quarter of the space;
+    the scale restores the patterns to the bit.
     """
     arrays = pattern_arrays(patterns)
     if patterns.pixels is not None:

@@ -1,7 +1,7 @@
 """Archives of samples in the run directory of their computer.
 
 RUN/samples-SEED-N.safetensors            an archive of generated samples
-RUN/samples-SEED-N-HASH.safetensors       one with requested classes or clamped units
+RUN/samples-SEED-N-HASH.safetensors       one with requested classes, a clamp or other conditions
 """
 
 from __future__ import annotations
@@ -83,14 +83,14 @@ def generated_of(machine: Machine, arrays: Mapping[str, NDArray[Any]]) -> Genera
     )
     no_snapshots = np.empty((0, 0, states.shape[1]), np.float32)
     work = by_window("clamp_work")
-    before = "path_heat" not in arrays  # as in the first archives
+    without_path_heat = "path_heat" not in arrays  # as in the first archives
     return Generated(
         _finite("initial_states", array_of(arrays, "initial_states", "float32", *states.shape)),
         _finite("final_states", states),
         starts,
         ends,
         work,
-        np.full_like(work, np.nan) if before else by_window("path_heat"),
+        np.full_like(work, np.nan) if without_path_heat else by_window("path_heat"),
         no_snapshots,
         active_work=by_window("active_work") if "active_work" in arrays else 0.0,
     )
@@ -109,7 +109,7 @@ class SamplesMetadata(msgspec.Struct):
     classes: list[int] | None = None
     """The class requested for each sample, where there were labels."""
     computer: list[Any] = msgspec.field(default_factory=list)
-    """Beside a file: the identity of the computer."""
+    """Identity of the computer, in an archive beside its file; else empty."""
 
 
 def archived_classes(run: RunDirectory, name: str) -> list[int] | None:

@@ -72,7 +72,10 @@ def training_path(folder: Path, settings: Settings) -> Path:
 
 
 def check_run(path: Path, settings: Settings, patterns: Patterns) -> None:
-    """Refuse settings that cannot be learned, or a path that is taken; nothing is written."""
+    """Refuse settings with which nothing can be learned, and a path that is taken.
+
+    Nothing is written.
+    """
     check_learning(settings, Drive(unit_fields(patterns, settings.machine)))
     check_labels(patterns, settings.machine)
     refuse_claimed(path, KIND, training_settings(named(settings, patterns)))

@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 
 from thermoloom.errors import UserError
-from thermoloom.export.physical_units import Realization, realize, reduced
+from thermoloom.export.physical_units import Realization, realize_device, reduced
 from thermoloom.inputs import seed_number, whole_number
 from thermoloom.machine.device import BuiltMachine, felt
 from thermoloom.machine.energy import group_states, label_word
@@ -38,7 +38,7 @@ from thermoloom.runs.files import write_atomically
 from thermoloom.runs.manifest import refuse_file_of_run
 
 MOST_UNITS = 32
-"""Largest number of free units of a netlist."""
+"""Largest number of free units in a netlist."""
 MOST_SAMPLES = 100_000
 DATA = "thermoloom.data"
 """File that ngspice writes where it runs; a row is time, u_0, u_1, …"""
@@ -99,13 +99,13 @@ def save_netlist(
     of several styles, the most frequent one is generated.
     """
     if path.suffix != ".cir":
-        raise UserError(f"{path}: must end in .cir")
+        raise UserError(f"{path}: a netlist must end in .cir")
     refuse_file_of_run(path)
     theta = quantized(theta, bits)
     word, weights = label_word(theta.machine, class_number), theta.style_weights
     if weights is not None and class_number is not None:
         word = label_word(theta.machine, class_number, int(np.argmax(weights[class_number])))
-    realization = realize(theta.machine, **device) if device else None
+    realization = realize_device(theta.machine, device) if device else None
     text = netlist_text(theta, word, samples, seed, realization)
     write_atomically(path, text.encode())
     return Netlist(path, theta, word, samples, realization)
@@ -138,20 +138,20 @@ def netlist_text(
     machine, built = theta.machine, isinstance(theta.machine, BuiltMachine)
     if machine.units > MOST_UNITS:
         raise UserError(
-            f"format spice: {machine.units} units are too many for a netlist, which has at most "
-            f"{MOST_UNITS}: SPICE solves all nodes with ~N² couplings at every time point, one "
-            "sample after the other, and does not scale; use format table"
+            f"a netlist has at most {MOST_UNITS} units, this machine {machine.units}: SPICE solves "
+            "all nodes with about N² couplings at every time point, one sample after the other; "
+            "export a table (.csv) instead"
         )
     if machine.generating or machine.development:
         raise UserError(
             "machine.generating, machine.development: a netlist has one onsite potential for all "
-            "times; use format table"
+            "times; export a table (.csv) instead"
         )
     whole_number("samples", samples, 1, MOST_SAMPLES)
     scale = realization or reduced(machine)
     G, V0, C = scale.conductance, scale.voltage, scale.capacitance
     if G is None or V0 is None or C is None:
-        raise UserError("format spice: a unit is a capacitor; give its capacitance")
+        raise UserError("a unit of a netlist is a capacitor; give its capacitance")
     dt = machine.dt * scale.time
     written = written_steps(theta)
     return "\n".join(

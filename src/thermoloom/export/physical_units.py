@@ -15,11 +15,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any
 
 from scipy.constants import Boltzmann
 
 from thermoloom.errors import UserError
+from thermoloom.inputs import shown
 from thermoloom.machine.machine import Machine
 from thermoloom.sections import html_table
 
@@ -155,6 +157,20 @@ def reduced(machine: Machine) -> Realization:
     return Realization(machine, 1.0, 1.0, 1.0)
 
 
+PROPERTIES = ("temperature", "energy", "voltage", "capacitance", "conductance", "time_unit")
+"""Properties of a device, the arguments of ``realize``."""
+
+
+def realize_device(machine: Machine, device: Mapping[str, Any]) -> Realization:
+    """A realization from the properties of a device by name; wrong names and types are refused."""
+    for name, number in device.items():
+        if name not in PROPERTIES:
+            raise UserError(f"{name}: no such argument; known: {', '.join(PROPERTIES)}")
+        if number is not None and not isinstance(number, Real):
+            raise UserError(f"{name} = {shown(number)}: expected a number, in SI units")
+    return realize(machine, **device)
+
+
 def realize(
     machine: Machine,
     *,
@@ -167,9 +183,9 @@ def realize(
 ) -> Realization:
     """A realization from the properties of a device, in SI units.
 
-    E₀ follows from one of ``temperature`` (300 K by default), ``energy`` (E₀ itself) and
-    ``voltage`` (V₀, with ``capacitance``); the unit of time follows from ``time_unit``, or from
-    ``conductance`` and ``capacitance``.
+    E₀ follows from one of ``temperature`` (kelvin, 300 by default), ``energy`` (E₀ in joules) and
+    ``voltage`` (V₀ in volts, with ``capacitance``). The unit of time follows from ``time_unit``
+    (seconds), or from ``conductance`` (siemens) and ``capacitance`` (farads).
     """
     properties = {
         "temperature": temperature, "energy": energy, "voltage": voltage,
@@ -180,7 +196,7 @@ def realize(
             raise UserError(f"{name} = {number}: must be positive and finite")
     scales = [name for name in ("temperature", "energy", "voltage") if properties[name] is not None]
     if len(scales) > 1:
-        raise UserError(f"{', '.join(scales)}: each of them fixes E0; give one")
+        raise UserError(f"{', '.join(scales)}: each of them fixes E0; give only one")
     if capacitance is None and (voltage is not None or conductance is not None):
         raise UserError("voltage, conductance: belong to a node; give its capacitance too")
     if (conductance is None) == (time_unit is None):

@@ -30,15 +30,15 @@ def label_word(
     if machine.labels == 0:
         if classes is not None:
             raise UserError(
-                "class: this machine has no label units, so no class can be requested; set "
+                "classes: this machine has no label units, so no class can be requested; set "
                 "machine.labels"
             )
         return None
     if classes is None:
         raise UserError(f"class: name one of the {machine.labels} classes of this machine")
     for name, values, count in (
-        ("class", classes, machine.labels),
-        ("style", styles, machine.styles),
+        ("classes", classes, machine.labels),
+        ("styles", styles, machine.styles),
     ):
         numbers = np.asarray(values)
         if numbers.dtype.kind not in "iu" or np.any((numbers < 0) | (numbers >= count)):

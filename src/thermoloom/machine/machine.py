@@ -478,15 +478,16 @@ class Machine(Section):
         on_cycle: OnCycle | None = None,
         **settings: Any,
     ) -> Computer:
-        """Train from θ = 0 on ``cycles`` noising trajectories, images in turn.
+        """Train from θ = 0 on noising trajectories, images in turn.
 
             images      array (n, h, w), (n, h, w, c) or (n, N_v) of NumPy, PyTorch or JAX, a pandas
                         table, the result of tl.digits or tl.images, or a path
             classes     a number or name for each image; a machine with labels needs them
-            rule        "online" (an update after every step), "batch" (after every trajectory),
-                        "delayed" (every period steps), tl.Momentum(0.9) or your own object
-            cycles      number of noising trajectories
-            seed        seed of the noising paths
+            rule        "online" (an update after every step, the default), "batch" (after every
+                        trajectory), "delayed" (every period steps), tl.Momentum(0.9) or your own
+                        object
+            cycles      number of noising trajectories (default 300)
+            seed        seed of the noising paths (default 101)
             scale       "sample" (each sample to zero mean and unit variance, the paper's),
                         "feature" (each column likewise, for tables), "fixed" (by mean and
                         deviation) or None (data as they are); by default the machine's
@@ -499,7 +500,8 @@ class Machine(Section):
             on_cycle    called after every cycle with the number of cycles done and the latest
                         validation loss
             settings    any other settings of [training] and [imperfections], such as
-                        learning_rate_scale=0.5, or errors=… with your own object
+                        learning_rate_scale=0.5, or errors=… with your own object; the command
+                        thermoloom settings lists all
 
         >>> import thermoloom as tl
         >>> machine = tl.Machine(visible=49, hidden=8, duration=0.05)
@@ -535,8 +537,11 @@ class Machine(Section):
 
             on_iteration    called after every iteration with the number of iterations done and the
                             relative gradient
-            heat_weight     λ, weight of the expected heat (in k_BT), which is added to the loss
-            ridge           ρ of a term ½ρ|θ|², which is added to the loss
+            heat_weight     λ, weight of the expected heat (in k_BT), which is added to the loss;
+                            default 0
+            ridge           ρ of a term ½ρ|θ|², which is added to the loss; default 0
+            seed            samples are generated with 90000 + this seed; default 101
+            validation_seed seed of the validation path; default 777001
 
         >>> import thermoloom as tl
         >>> machine = tl.Machine(visible=49, hidden=8, duration=0.05, labels=2)

@@ -91,7 +91,9 @@ class RequestedImages:
         )
 
     def class_measures(self, patterns: Patterns) -> dict[str, Any]:
-        """Measures for few images: rate of the correct class, diversity, negatives."""
+        """Measures that few images suffice for: rate of the correct class, diversity, fraction of
+        negatives (images whose strongest correlation with a class mean is negative).
+        """
         classes = self.recognized if self.classes is None else self.classes
         images = patterns.patterns
         labels = np.array(patterns.classes)

@@ -73,14 +73,14 @@ def image_features(
     images: NDArray[Any], classifier: Classifier | None = None
 ) -> NDArray[np.float32]:
     """Features (S, 128) of images (S, 784) or (S, 28, 28), rescaled one by one."""
-    chosen = bundled_classifier() if classifier is None else classifier
-    return chosen.features(preprocess(images))
+    judge = bundled_classifier() if classifier is None else classifier
+    return judge.features(preprocess(images))
 
 
 def classify(images: NDArray[Any], classifier: Classifier | None = None) -> NDArray[np.float64]:
     """Softmax probabilities (S, 10) of images (S, 784) or (S, 28, 28), rescaled one by one."""
-    chosen = bundled_classifier() if classifier is None else classifier
-    return chosen.probabilities(preprocess(images))
+    judge = bundled_classifier() if classifier is None else classifier
+    return judge.probabilities(preprocess(images))
 
 
 def preprocess(images: NDArray[Any]) -> NDArray[np.float32]:
@@ -144,7 +144,7 @@ def panel_records() -> dict[str, dict[str, Any]]:
 
 
 def panel_rows() -> list[dict[str, Any]]:
-    """A row for each member of the panel: what it was trained with, and its accuracy."""
+    """A row for each classifier of the panel: how it was trained, and its accuracy."""
     keys = ("padding", "batch_size", "epochs", "seed")
     return [
         {"name": name, "test_accuracy_percent": 100 * record["test_accuracy"]}
@@ -154,7 +154,7 @@ def panel_rows() -> list[dict[str, Any]]:
 
 
 def classifier_sha256(folder: str = "") -> str:
-    """SHA-256 of the classifier that ``measures.classifier`` names: part of what was measured."""
+    """SHA-256 of the classifier that ``measures.classifier`` names; results depend on it."""
     return str(classifier_record(folder)["sha256"])
 
 

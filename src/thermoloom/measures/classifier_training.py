@@ -1,4 +1,4 @@
-"""A labelled data set → classifier.onnx and classifier.json, by the paper's network and optimizer.
+"""Training of a classifier on a labelled data set, with the paper's network and optimizer.
 
     conv 3×3, 16 → ReLU → max pool 2×2 → conv 3×3, 32 → ReLU → max pool 2×2
     → 128 units → ReLU → 10 classes
@@ -178,10 +178,9 @@ def build_model(recipe: Recipe, classes: int = CLASSES) -> Any:
 
 
 def onnx_file(model: Any, recipe: Recipe) -> bytes:
-    """The model as an ONNX file: images (S, 1, 28, 28) → logits (S, 10), and the features (S, 128).
+    """The model as an ONNX file: images (S, 1, 28, 28) → logits (S, classes), features (S, 128).
 
-    Written node by node: ten lines that show the network, and no exporter whose output
-    changes with its version.
+    It is written node by node, because the output of an exporter would change with its version.
     """
     _, onnx = _libraries()
     node, value = onnx.helper.make_node, onnx.helper.make_tensor_value_info

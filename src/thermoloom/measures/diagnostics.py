@@ -85,9 +85,10 @@ def cross_energies(
 
 
 def additional_path(machine: Machine, drive: Drive, index: int, seed: int) -> tuple[int, Path]:
-    """(pattern, path) of one of the paths that no computer was trained on, patterns in turn.
+    """(pattern, path): a noising path on which no computer was trained, and its pattern's number.
 
-    The paths come from the validation streams of a separate seed, which no training uses.
+    Path ``index`` starts from pattern ``index`` mod P. It comes from the validation streams of a
+    separate seed, which no training uses.
     """
     pattern = index % len(drive.fields)
     field, word = drive.fields[pattern], drive.word(pattern)

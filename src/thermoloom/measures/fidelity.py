@@ -2,9 +2,10 @@
 
     Fréchet distance   |μ_a − μ_b|² + tr(C_a + C_b − 2 (C_a C_b)^½)
     KID                E k(a, a′) + E k(b, b′) − 2 E k(a, b),   k(x, y) = (x·y/d + 1)³, unbiased
-    precision          fraction of samples within the manifold of the data; recall: of data within
-                       that of the samples. A manifold is the union of balls around its points that
-                       reach their k-th neighbours.
+    precision          fraction of the samples that lie within the manifold of the data
+    recall             fraction of the data that lie within the manifold of the samples
+                       A manifold is the union of balls around all points; each ball reaches the
+                       k-th neighbour of its point.
     diversity          1 − mean correlation of two images of one class
 
 Samples of a machine carry thermal noise of known size. They are compared with data that carry the
@@ -95,7 +96,9 @@ def precision_recall(a: NDArray[Any], b: NDArray[Any], neighbours: int = 3) -> P
     """Improved precision and recall of samples ``a`` for data ``b``."""
     x, y = _features(a, "samples"), _features(b, "data")
     if min(len(x), len(y)) <= neighbours:
-        raise UserError(f"samples, data: at least {neighbours + 1} of each are needed")
+        raise UserError(
+            f"neighbours = {neighbours}: needs at least {neighbours + 1} samples and data"
+        )
     across = cdist(x, y)
 
     def radii(points: Array64) -> Array64:

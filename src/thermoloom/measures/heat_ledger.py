@@ -1,6 +1,6 @@
 """The ledger of a generation: heat and work by stage and part, and its entropy production.
 
-    by stage   Q, the heat summed along the steps (it differs by the discretization error), W
+    by stage   Q, the sum of heat along the steps (which differs by the discretization error), W
     by part    onsite, each block of couplings, biases
     total      first law, entropy production between its bounds, joules at a temperature
 
@@ -28,24 +28,36 @@ from thermoloom.measures.statistics import MeanEstimate, estimate_mean
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Ledger:
-    """The account of a generation; prints as a table."""
+    """Heat and work of a generation, from ``Drawn.ledger``; prints as a table.
+
+    All energies are means over samples in E₀; an estimate has ``mean`` and ``sem``, its standard
+    error.
+
+    >>> import thermoloom as tl
+    >>> machine = tl.Machine(visible=49, hidden=8, duration=0.05)
+    >>> ledger = machine.solve(tl.digits(0, 1), resize=True).generate(20, seed=1).ledger()
+    >>> ledger.heat.sem < ledger.heat.mean, ledger.joules(temperature=300) < 1e-18
+    (True, True)
+    """
 
     machine: Machine
+    """The machine that generated the samples."""
     generated: Generated
+    """Its samples, with their energies by part and stage."""
     clamped: bool = False
     """Whether some units were clamped."""
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """Terms of the energy."""
+        """Names of the terms of the energy."""
         return tuple(self.generated.starts.parts)
 
     @cached_property
     def stages(self) -> list[dict[str, Any]]:
-        """One row per stage, in the order of generation: heat, work before it, parts of both.
+        """One row per stage, in the order of generation: heat, work, and their parts.
 
-        ``work`` is done by switching to the stage and, within it, by moving clamps and by couplings
-        that are not reciprocal.
+        ``work`` is done by switching to the stage and, within the stage, by moving clamps and by
+        couplings that are not reciprocal. ``path_heat`` is the heat summed along the steps.
         """
         return [self._stage(position) for position in range(self.generated.stage_heat.shape[1])]
 
@@ -70,17 +82,17 @@ class Ledger:
 
     @property
     def heat(self) -> MeanEstimate:
-        """Q of a sample."""
+        """Heat Q of a sample, positive when released to the environment."""
         return estimate_mean(self.generated.heat)
 
     @property
     def work(self) -> MeanEstimate:
-        """W of a sample."""
+        """Work W done on a sample."""
         return estimate_mean(self.generated.work)
 
     @property
     def discretization_error(self) -> MeanEstimate:
-        """Heat along the steps − Q."""
+        """Heat summed along the steps, minus Q."""
         return estimate_mean(self.generated.discretization_error)
 
     @property
@@ -90,13 +102,13 @@ class Ledger:
 
     @cached_property
     def dissipation(self) -> Dissipation | None:
-        """Entropy production between its bounds; None for few samples or with clamped units."""
+        """Bounds on the entropy production; None for fewer than 8 samples or with clamped units."""
         if self.clamped or len(self.generated.final_states) < FEWEST:
             return None
         return dissipation(self.machine, self.generated)
 
     def joules(self, temperature: float = ROOM_TEMPERATURE) -> float:
-        """Mean heat of a sample in joules, at a temperature in kelvin."""
+        """Mean heat of a sample in joules, at a ``temperature`` in kelvin (300)."""
         return joules(self.machine, self.heat.mean, temperature)
 
     def __repr__(self) -> str:

@@ -35,13 +35,13 @@ MEASURES = {
     "polarity": "polarity (negative fraction)",
     "absolute_correlation": "strongest absolute correlation",
 }
-"""Seed-level measures, by their name in ``Quality``, with the words for tables and figures."""
+"""One number per set of samples: name in ``Quality`` → label in tables and figures."""
 CLASSIFIED = ("max_softmax", "target_fraction", "class_entropy")
-"""Those that depend on the classifier."""
+"""Measures that depend on the classifier."""
 
 
 def on_panel(measure: str, member: str) -> str:
-    """Name of a measure by one classifier of the panel; the main classifier has no name."""
+    """Name of a measure by one classifier of the panel; the main classifier has no suffix."""
     return f"{measure}@{member}" if member else measure
 
 
@@ -85,10 +85,17 @@ class Assignment:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Quality:
-    """Measures of one set of samples; NaN or None where a measure is not defined.
+    """Measures of a set of samples, from ``Drawn.quality``; NaN or None where not defined.
 
-    Measures of the classifier are defined for 28 × 28 images of MNIST classes, the pairwise
-    distance for at least two samples.
+    x is the visible state of a sample, s a learned pattern. Distances are Euclidean, in units of x.
+    Measures that use the classifier are defined for 28 × 28 images of MNIST classes, and of other
+    classes if a classifier is named; the pairwise distance is defined for at least two samples.
+
+    >>> import thermoloom as tl
+    >>> machine = tl.Machine(visible=49, hidden=8, duration=0.05)
+    >>> quality = machine.solve(tl.digits(0, 1), resize=True).generate(5, seed=1).quality()
+    >>> 0 <= quality.polarity <= 1, quality.summary()["max_softmax"]
+    (True, None)
     """
 
     samples: int
@@ -132,7 +139,7 @@ class Quality:
         return html_table(numbers, f"Quality of {self.samples} samples")
 
     def panel_summary(self) -> dict[str, float]:
-        """The classifier-based measures by every member of the panel: ``max_softmax@MEMBER``."""
+        """Classifier-based measures by each classifier of the panel: ``max_softmax@NAME``."""
         return {
             on_panel(measure, member): value
             for member, assignment in self.panel.items()
@@ -140,14 +147,14 @@ class Quality:
         }
 
     def ranges(self) -> dict[str, tuple[float, float]]:
-        """Smallest and largest value of each classifier-based measure, main classifier included."""
+        """Smallest and largest value of each classifier-based measure over all classifiers."""
         main = self.summary()
         members = [member.summary() for member in self.panel.values()]
         ranges = {n: value_range([main[n], *(m[n] for m in members)]) for n in CLASSIFIED}
         return {name: ends for name, ends in ranges.items() if ends is not None}
 
     def summary(self) -> dict[str, float | None]:
-        """The seed-level measures by name, None where not defined."""
+        """Every measure that is one number, by name; None where not defined."""
         values = {name: float(getattr(self, name)) for name in MEASURES}
         return {name: None if math.isnan(value) else value for name, value in values.items()}
 

@@ -2,8 +2,8 @@
 
 Two tables are read: one row per condition (screen, variant, value, seed, state, heat,
 quality), and one per denoising trajectory. A condition that diverged has infinite heat. The spread
-over the trajectories of a computer describes sampling; only several training seeds replicate a
-curve.
+over the trajectories of a computer describes sampling; only several training seeds are replications
+of a curve.
 """
 
 from __future__ import annotations

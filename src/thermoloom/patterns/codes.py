@@ -3,7 +3,8 @@
     projection   Pᵀs, P_ia ~ 𝒩(0, 1/N_v)                      the paper's
     copy         pixel a mod N_v of s                           the method's first code
     signs        A · sign(Pᵀs)
-    clusters     k-means within each class (without classes: of all), a random word of ±A for each
+    clusters     a random word of ±A for each cluster of k-means within a class (without classes,
+                 within all patterns)
     given        an array that the user supplies
 
 Gaussian projections are rotation invariant under Σx⁴, so mixtures of patterns cost no more energy

@@ -1,7 +1,7 @@
 """Small targets with known density, for checking a machine of two units.
 
     mixture      p(x) = Σ_k w_k 𝒩(x; m_k, σ_k²)
-    ring         a point on a circle, uniform in its angle, plus 𝒩(0, σ²) on either coordinate
+    ring         a point on a circle, uniform in angle, plus 𝒩(0, σ²) in each coordinate
     two_moons    the same on two half circles
 
 >>> import thermoloom as tl
@@ -44,7 +44,7 @@ class Density:
         return f"Density({self.name}, {self.dimension} dimensions)"
 
     def sample(self, count: int, seed: int = 0) -> Float64:
-        """Independent draws, (count, dimension)."""
+        """``count`` independent draws, (count, dimension), with this ``seed`` (0)."""
         rng = np.random.default_rng(seed_number("seed", seed))
         return self._draw(rng, whole_number("count", count, 1))
 
@@ -64,7 +64,10 @@ class Density:
 def mixture(
     means: ArrayLike, deviations: ArrayLike = 0.3, weights: ArrayLike | None = None
 ) -> Density:
-    """Isotropic Gaussians at ``means`` (k, d) with these deviations and weights (by default equal).
+    """Isotropic Gaussians in a mixture.
+
+    ``means``: their centres, (k, d). ``deviations``: their standard deviations, one number or one
+    for each (0.3). ``weights``: one for each, equal by default; only their ratios matter.
 
     >>> import thermoloom as tl
     >>> target = tl.densities.mixture([(-2, 0), (2, 0)], deviations=0.5)
@@ -73,10 +76,8 @@ def mixture(
     """
     centres = np.atleast_2d(np.asarray(means, np.float64))
     count, dimension = centres.shape
-    widths = np.broadcast_to(np.asarray(deviations, np.float64), count)
-    shares = np.ones(count) if weights is None else np.asarray(weights, np.float64)
-    if not (widths > 0).all() or shares.shape != (count,) or not (shares > 0).all():
-        raise UserError(f"mixture: deviations and {count} weights must be positive")
+    widths = _one_each("deviations", deviations, count)
+    shares = _one_each("weights", 1.0 if weights is None else weights, count)
     shares = shares / shares.sum()
 
     def log_density(x: Float64) -> Float64:
@@ -93,7 +94,10 @@ def mixture(
 
 
 def ring(radius: float = 1.0, noise: float = 0.1) -> Density:
-    """p(x) = exp(−(|x| − R)²/2σ²) e^(−z) I₀(z)/2πσ² with z = |x|R/σ².
+    """A circle of radius R with Gaussian noise of standard deviation σ in both coordinates.
+
+    p(x) = exp(−(|x| − R)²/2σ²) e^(−z) I₀(z)/2πσ² with z = |x|R/σ². ``radius``: R (1). ``noise``:
+    σ (0.1), at least R/100.
 
     >>> import thermoloom as tl
     >>> tl.densities.ring()
@@ -116,7 +120,10 @@ def ring(radius: float = 1.0, noise: float = 0.1) -> Density:
 
 
 def two_moons(noise: float = 0.1) -> Density:
-    """Two interleaved half circles of radius 1, as in scikit-learn's make_moons."""
+    """Two interleaved half circles of radius 1, as in scikit-learn's make_moons.
+
+    ``noise``: standard deviation of the Gaussian noise in both coordinates (0.1), at least 0.01.
+    """
     _check_noise("two_moons", noise)
 
     def points(angle: Float64, lower: NDArray[np.bool_]) -> Float64:
@@ -137,6 +144,19 @@ def two_moons(noise: float = 0.1) -> Density:
     return Density("two moons", 2, nodes._log_density, draw)
 
 
+def _one_each(name: str, values: ArrayLike, count: int) -> Float64:
+    """Positive numbers, one for each of the means."""
+    try:
+        array = np.broadcast_to(np.asarray(values, np.float64), count)
+    except (TypeError, ValueError):
+        array = np.zeros(1)
+    if not (array > 0).all():
+        raise UserError(f"{name}: must be one positive number for each of the {count} means")
+    return array
+
+
 def _check_noise(name: str, noise: float, radius: float = 1.0) -> None:
     if not 0 < radius < np.inf or not radius * 0.01 <= noise < np.inf:
-        raise UserError(f"{name}: the noise must be at least a hundredth of the radius")
+        raise UserError(
+            f"{name}: the radius must be positive, and the noise at least a hundredth of the radius"
+        )

@@ -32,23 +32,21 @@ Labelled = tuple[list[Array] | Array, list[str], list[str] | list[int]]
 def read_images(path: Path, grey: bool = False, labels: Path | None = None) -> Labelled:
     """Data at a path, with names and classes.
 
-    A picture, a folder of pictures, a folder of folders of them (one for each class), an IDX file
-    with its labels beside it or in the file ``labels``, a folder of these, or an .npy array.
-    ``grey``: colours are reduced to their luminance.
+    ``path``: a picture, a folder of pictures, a folder of such folders (one for each class), an IDX
+    file whose labels are beside it or in the file ``labels``, a folder of IDX files, or an .npy
+    array. ``grey``: colours are reduced to their luminance.
     """
     if is_folder("patterns.path", path):
         return _read_folder(path, grey, labels)
     if not path.exists():
-        raise UserError(f"patterns.path = {str(path)!r}: no such file or folder")
+        raise UserError(f"{path}: no such file or folder")
     if path.suffix == ".npy":
         return *_read_array(path), []
     if _is_idx(path):
         return _read_idx_pair(path, labels)
     if path.suffix.lower() in _picture_suffixes():
         return [read_picture(path, grey)], [printable_stem(path)], []
-    raise UserError(
-        f"patterns.path = {str(path)!r}: must be a picture, an IDX file, an .npy file or a folder"
-    )
+    raise UserError(f"{path}: must be a picture, an IDX file, an .npy file or a folder")
 
 
 def _read_folder(folder: Path, grey: bool, labels: Path | None) -> Labelled:
@@ -80,7 +78,7 @@ def _entries(folder: Path) -> list[Path]:
     try:
         return sorted(folder.iterdir())
     except OSError as error:
-        raise UserError(f"patterns.path = {str(folder)!r}: {error.strerror}") from None
+        raise UserError(f"{folder}: {error.strerror}") from None
 
 
 def _pictures_in(folder: Path) -> list[Path]:
@@ -178,8 +176,8 @@ def _idx_in(folder: Path) -> Path:
         return (training or files)[0]
     if files:
         names = ", ".join(file.name for file in files)
-        raise UserError(f"patterns.path = {str(folder)!r}: name one of its files: {names}")
-    raise UserError(f"patterns.path = {str(folder)!r}: no picture and no IDX file in this folder")
+        raise UserError(f"{folder}: name one of its files: {names}")
+    raise UserError(f"{folder}: no picture and no IDX file in this folder")
 
 
 def _read_idx_pair(path: Path, labels: Path | None) -> Labelled:

@@ -31,6 +31,8 @@ MNIST_MIRRORS = (
     "https://storage.googleapis.com/cvdf-datasets/mnist/",
     "https://ossci-datasets.s3.amazonaws.com/mnist/",
 )
+BUNDLED = 10
+"""Images of each class that come with the package."""
 MNIST_BYTES = 1 << 26
 """More than the size of the largest of the four files, even decompressed."""
 
@@ -105,5 +107,5 @@ def _download(name: str) -> Path:
     reason = type(failure).__name__
     raise UserError(
         f"MNIST {name}: could not be downloaded ({reason}); put the four IDX files into a folder "
-        "and name the folder (patterns.path; in Python mnist=...)"
+        "and name the folder (patterns.path; in Python mnist=FOLDER)"
     )

@@ -34,9 +34,9 @@ class Patterns:
     shape: tuple[int, ...] | None = None
     """Shape of an image, (h, w) or (h, w, c); None where the visible layer is not an image."""
     classes: tuple[int, ...] = ()
-    """Class of every pattern, from 0 on, or empty; label units request these classes."""
+    """Class of every pattern, a number from 0 up, or empty; label units request these classes."""
     digits: bool = False
-    """Whether the classes are those of MNIST, so that the MNIST classifier can judge samples."""
+    """Whether the classes are MNIST digits, which the bundled classifier can judge."""
     code: Float32 | None = None
     """Fields of the hidden units for each pattern, (P, N_h), where machine.code = given."""
     pixels: Bytes | None = None
@@ -57,14 +57,14 @@ class Patterns:
             )
         if self.classes and len(self.classes) != len(self.labels):
             raise UserError(
-                f"patterns: {len(self.classes)} classes for {len(self.labels)} patterns; "
-                "give one for each pattern, or none"
+                f"classes: expected one for each of {len(self.labels)} patterns, or none; got "
+                f"{len(self.classes)}"
             )
         too_large = self.digits and max(self.classes, default=0) > 9
         if min(self.classes, default=0) < 0 or too_large:
             raise UserError(
-                f"patterns: classes {shown(self.classes)}: must be numbers from 0 on, and 0 to 9 "
-                "for MNIST digits"
+                f"classes = {shown(self.classes)}: must be whole numbers, none negative, and 0 to "
+                "9 for MNIST digits"
             )
         if self.code is not None and self.code.shape[:1] != (len(self.patterns),):
             raise UserError(
@@ -83,8 +83,8 @@ class Patterns:
         """Refuse a purpose that needs patterns if there are none, as in a table of couplings."""
         if not len(self):
             raise UserError(
-                f"{purpose}: this computer was loaded without its learned patterns, as a table "
-                "of couplings; load the run or the .safetensors file from which it was exported"
+                f"{purpose}: this computer was loaded from a table of couplings, which has no "
+                "patterns; load the run or the .safetensors file from which it was exported"
             )
 
     def names_of(self, classes: Iterable[int]) -> list[str]:
@@ -98,8 +98,9 @@ class Patterns:
         requested = []
         for wanted in np.atleast_1d(np.asarray(classes, object)).tolist():
             if isinstance(wanted, str) and wanted not in numbers:
-                known = ", ".join(self.class_names) or "numbers only"
-                raise UserError(f"class {wanted!r}: no such class; known: {known}")
+                names = ", ".join(self.class_names)
+                known = f"known: {names}" if names else "these classes have numbers, no names"
+                raise UserError(f"class {wanted!r}: no such class; {known}")
             requested.append(numbers[wanted] if isinstance(wanted, str) else wanted)
         return requested
 
@@ -242,8 +243,8 @@ def in_turn(classes: Bytes, digits: Sequence[int], per_digit: int) -> list[int]:
     for digit, indices in zip(digits, by_digit, strict=True):
         if len(indices) < max(per_digit, 1):
             raise UserError(
-                f"patterns.per_digit = {per_digit}: class {digit} has only {len(indices)} images; "
-                "use fewer per class, or leave this class out of patterns.digits"
+                f"class {digit} has only {len(indices)} images; use fewer per class, or leave this "
+                "class out"
             )
     ranks = np.concatenate([np.arange(len(indices)) for indices in by_digit])
     turns = np.repeat(np.arange(len(by_digit)), [len(indices) for indices in by_digit])

@@ -30,7 +30,7 @@ ROWS_AT_ONCE = 2000
 
 @dataclass(frozen=True, eq=False)
 class Scale:
-    """Mean and deviation by which data became patterns."""
+    """Mean and deviation that turn data into patterns, and back."""
 
     kind: str = "sample"
     mean: Float64 = field(default_factory=lambda: np.zeros(()))
@@ -49,7 +49,7 @@ class Scale:
             with np.errstate(over="ignore"):
                 patterns[some] = np.divide(centred, sd, out=np.zeros_like(centred), where=sd > 0)
         if not np.isfinite(patterns).all():
-            raise UserError("values too far from their mean for float32; check their units")
+            raise UserError("data: values are too far from their mean for float32; scale them")
         return patterns
 
     def data(self, machine: Machine, states: NDArray[Any]) -> NDArray[Any]:
@@ -156,5 +156,5 @@ def moments(rows: NDArray[Any]) -> tuple[Float64, Float64]:
 
 
 def _blocks(count: int) -> Iterator[slice]:
-    """Rows in portions, so that few of them are in float64 at a time."""
+    """Slices of rows, so that only some rows are in float64 at a time."""
     return (slice(i, i + ROWS_AT_ONCE) for i in range(0, count, ROWS_AT_ONCE))

@@ -12,15 +12,14 @@ from numpy.ma import MaskedArray
 from numpy.typing import ArrayLike, NDArray
 
 from thermoloom.errors import UserError
-from thermoloom.inputs import user_path
+from thermoloom.inputs import user_path, whole_number
 from thermoloom.machine.machine import Machine
 from thermoloom.machine.wires import text_of
 from thermoloom.patterns.edge_lists import read_edges
 from thermoloom.patterns.images import read_images
-from thermoloom.patterns.mnist import bundled_digits, load_mnist
+from thermoloom.patterns.mnist import BUNDLED, bundled_digits, load_mnist
 from thermoloom.patterns.patterns import Patterns, from_images, in_turn, numbered_classes
 from thermoloom.patterns.scale import Scale
-from thermoloom.settings import PatternSettings
 
 Array = NDArray[Any]
 
@@ -38,11 +37,11 @@ class Images:
     pixels: Array | Sequence[Array]
     """Values, (n, h, w) or (n, h, w, c), or (n, N_v) where the visible layer is not an image."""
     classes: tuple[int, ...] = ()
-    """Class of every image, from 0 on, or empty."""
+    """Class of every image, a number from 0 up, or empty."""
     names: tuple[str, ...] | None = None
     """One name per image; None: the images are numbered."""
     digits: bool = False
-    """Whether the classes are those of MNIST, so that the bundled classifier can judge."""
+    """Whether the classes are MNIST digits, which the bundled classifier can judge."""
     class_names: tuple[str, ...] = ()
     """Names of the classes, by number, or empty."""
     columns: tuple[str, ...] = ()
@@ -64,30 +63,39 @@ class Images:
 
 
 def digits(*classes: int, per_class: int = 1, mnist: bool | str | Path = False) -> Images:
-    """The first MNIST training images of each class, in turn; all ten classes if none is named.
+    """The first MNIST training images of each class, classes in turn.
 
-    Ten images per class come with the package. For more, ``mnist`` is a folder of the IDX files,
-    or True to download them once.
+    ``classes``: digits from 0 to 9; all ten if none is named. ``per_class``: number of images of
+    each class, one by default; 0 takes all. Ten per class come with the package; for more,
+    ``mnist`` is a folder of the IDX files, or True to download them once. The images are arrays
+    (28, 28) of bytes.
 
     >>> import thermoloom as tl
     >>> tl.digits(0, 1, 2, per_class=2).names
     ('0', '1', '2', '0', '1', '2')
     """
-    source = "mnist" if mnist else "bundled"
-    wanted = PatternSettings(source=source, digits=classes or tuple(range(10)), per_digit=per_class)
+    wanted = [whole_number("classes", number, 0, 9) for number in classes or range(10)]
+    if len(set(wanted)) < len(wanted):
+        raise UserError(f"classes = {classes}: must not repeat a class")
+    if whole_number("per_class", per_class, 0) > BUNDLED and not mnist:
+        raise UserError(
+            f"per_class = {per_class}: {BUNDLED} images per class come with the package; use "
+            "mnist=True for more"
+        )
     pixels, labels = load_mnist(None if mnist is True else mnist) if mnist else bundled_digits()
-    order = in_turn(labels, wanted.digits, wanted.per_digit)
+    order = in_turn(labels, wanted, per_class)
     digit_of_each = tuple(int(label) for label in labels[order])
     names = tuple(str(digit) for digit in digit_of_each)
     return Images(pixels[order], digit_of_each, names, digits=True)
 
 
 def images(path: str | Path, *, grey: bool = False, labels: str | Path | None = None) -> Images:
-    """Read a picture in any format of Pillow, a folder of pictures, a folder of folders (one for
-    each class), an IDX file or a folder of them, or an .npy array.
+    """Read images, or rows of a table, from files.
 
-    ``grey``: reduce colours to their luminance. ``labels``: the IDX file of the classes, if it is
-    not beside the images.
+    ``path``: a picture in any format that Pillow reads, a folder of pictures, a folder of such
+    folders (one for each class), an IDX file or a folder of IDX files, or an .npy array (n, h, w),
+    (n, h, w, c) or (n, N_v). ``grey``: reduce colours to their luminance. ``labels``: the IDX file
+    of the classes, if it is not beside the images.
 
     >>> import numpy as np, thermoloom as tl
     >>> np.save("stripes.npy", np.tile([0, 255], (3, 4, 2)))
@@ -95,14 +103,16 @@ def images(path: str | Path, *, grey: bool = False, labels: str | Path | None = 
     ('0', '1', '2')
     """
     classes_file = None if labels is None else user_path("labels", labels)
-    pixels, names, classes = read_images(user_path("images", path), grey, classes_file)
+    pixels, names, classes = read_images(user_path("path", path), grey, classes_file)
     numbers, class_names = numbered_classes(classes)
     return Images(pixels, numbers, tuple(names), class_names=class_names)
 
 
 def edges(source: str | Path | ArrayLike) -> str:
-    """A list of wires for ``Machine(topology="edges", edges=…)``: pairs of units (visible ones
-    first, counted from 0), or a file of them (two to a line, or .npy).
+    """A list of wires for ``Machine(topology="edges", edges=…)``.
+
+    ``source``: pairs of units, counted from 0, visible units first, or a file of them (two numbers
+    on each line, or an .npy array).
 
     >>> import thermoloom as tl
     >>> wires = tl.edges([(0, 4), (4, 5)])

@@ -186,7 +186,7 @@ def _verify_file(file: Path, record: FileRecord, report: Verification) -> None:
 
 
 def _wrong_arrays(data: bytes, recorded: Mapping[str, str]) -> list[str]:
-    """Names of the damaged arrays in a damaged file; empty if the file cannot be decoded."""
+    """Names of the damaged arrays in a file; empty if the file cannot be decoded."""
     try:
         return sorted(wrong_arrays(unchecked_arrays(data), recorded))
     except ValueError:
@@ -215,22 +215,24 @@ class Prunable:
 
 
 def prunable(folder: Path | str) -> list[Prunable]:
-    """Superseded checkpoints of finished runs, parts that were joined into one file, and temporary
-    files of killed processes.
+    """Files that can be deleted.
+
+    These are superseded checkpoints of finished runs, parts that were joined into one file, and
+    temporary files of killed processes.
     """
     find_runs(folder)  # refuses a folder that does not exist
     places = {file.parent for name in (MANIFEST, LOCK) for file in Path(folder).rglob(name)}
-    return [item for path in sorted(places) if not lock_owner(path) for item in _prunable(path)]
+    return [file for path in sorted(places) if not lock_owner(path) for file in _prunable(path)]
 
 
-def prune(items: Iterable[Prunable]) -> int:
-    """Delete these files under their runs' locks and return the bytes freed.
+def prune(files: Iterable[Prunable]) -> int:
+    """Delete these files under the locks of their runs and return the bytes freed.
 
     A run that has come into use meanwhile is skipped.
     """
     by_run: dict[Path, list[Prunable]] = defaultdict(list)
-    for item in items:
-        by_run[item.file.parent].append(item)
+    for each in files:
+        by_run[each.file.parent].append(each)
     return sum(_prune_run(path, wanted) for path, wanted in by_run.items())
 
 
@@ -241,14 +243,14 @@ def _prune_run(path: Path, wanted: Sequence[Prunable]) -> int:
         return 0
     try:
         still = set(_prunable(path))  # the run may have continued since it was listed
-        gone = [item for item in wanted if item in still]
-        for item in gone:
-            item.file.unlink(missing_ok=True)
+        gone = [each for each in wanted if each in still]
+        for each in gone:
+            each.file.unlink(missing_ok=True)
         if not any(path.glob("[!.]*")):  # only the lock remains
             (path / LOCK).unlink(missing_ok=True)
             with contextlib.suppress(OSError):
                 path.rmdir()
-        return sum(item.bytes for item in gone)
+        return sum(each.bytes for each in gone)
     finally:
         lock.release()
 

@@ -46,7 +46,7 @@ from thermoloom.runs.tasks import (
 )
 
 CLUSTER_REPORT_INTERVAL = 1.0
-"""Seconds between two progress reports of one task; the scheduler forwards those of all workers."""
+"""Seconds between two progress reports of one task; the scheduler forwards the reports of all."""
 LARGEST_ARCHIVE = 4 << 30
 """Maximum bytes that a task may send or receive; a pair of the paper's comparison has 20 MB."""
 _FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -126,7 +126,10 @@ def _outcome_of(task: Task, future: Any, folder: Path) -> Outcome:
 
 
 def check_cluster(address: str) -> int:
-    """Number of workers at an address; refused without a scheduler and workers of this version."""
+    """Number of workers of the cluster at an address.
+
+    An address without a scheduler, or with workers of another version, is refused.
+    """
     with _connected(address) as client:
         return _check_versions(client, address)
 
@@ -162,12 +165,12 @@ def _check_scheduler(address: str) -> None:
             pool.submit(lambda: asyncio.run(connect())).result()
     except Exception as error:
         if address.startswith("tls:"):
-            way_out = "Dask's configuration must name certificates of its CA (docs/cluster.md)"
+            advice = "Dask's configuration must name certificates of its CA (docs/cluster.md)"
         else:
-            way_out = "start one with `dask scheduler`, which prints its address"
+            advice = "start one with `dask scheduler`, which prints its address"
         raise UserError(
             f"--cluster {address}: no Dask scheduler answers there ({type(error).__name__}); "
-            f"{way_out}"
+            f"{advice}"
         ) from None
 
 
@@ -185,8 +188,8 @@ def _connected(address: str) -> Iterator[Any]:
 @contextlib.contextmanager
 def _silenced() -> Iterator[None]:
     """Silence the loggers of Dask, which print tracebacks where one line is enough."""
-    rooms = ("distributed", "tornado", "asyncio")
-    names = [n for n in logging.root.manager.loggerDict if n.partition(".")[0] in rooms]
+    packages = ("distributed", "tornado", "asyncio")
+    names = [n for n in logging.root.manager.loggerDict if n.partition(".")[0] in packages]
     levels = {logger: logger.level for logger in map(logging.getLogger, names)}
     for logger in levels:
         logger.setLevel(logging.CRITICAL + 1)
@@ -198,7 +201,7 @@ def _silenced() -> Iterator[None]:
 
 
 def _check_versions(client: Any, address: str) -> int:
-    """Number of workers of a cluster; one with another version of the package is refused."""
+    """Number of workers of a cluster; a worker with another version of the package is refused."""
     try:
         client.wait_for_workers(1, timeout=30)
     except Exception:
@@ -354,7 +357,7 @@ def _check_shared(folder: Path, mark: str) -> None:
 
 
 def pack(folder: Path, runs: Iterable[str]) -> dict[str, bytes]:
-    """Those run directories that exist, as {relative path: bytes}."""
+    """The run directories that exist, as {relative path: bytes}."""
     return {
         f"{run}/{file.name}": file.read_bytes() for run in runs for file in _files(folder / run)
     }
@@ -374,15 +377,15 @@ def unpack(folder: Path, files: Mapping[str, bytes], runs: Collection[str]) -> N
 
     The manifest is written last, so that a run is done only when it is complete.
     """
-    for run, mine in _checked(files, runs).items():
+    for run, contents in _checked(files, runs).items():
         target = folder / run
         target.mkdir(parents=True, exist_ok=True)
         lock = Lock(target, wait=10)
         try:
-            for name in sorted(mine, key=lambda name: name == MANIFEST):
-                write_atomically(target / name, mine[name])
+            for name in sorted(contents, key=lambda name: name == MANIFEST):
+                write_atomically(target / name, contents[name])
             for _, file in checkpoints(target):
-                if file.name not in mine:
+                if file.name not in contents:
                     file.unlink(missing_ok=True)
         finally:
             lock.release()

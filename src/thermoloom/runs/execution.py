@@ -35,7 +35,8 @@ class Resources:
     """Local processes, or a cluster instead of them."""
 
     workers: int | None = None
-    """Local processes (default: the cores); one worker or one task is this process itself."""
+    """Number of local processes; by default one for each core. With one worker or one task, this
+    process does the work itself."""
     cluster: str | None = None
     """Address of a Dask scheduler."""
     shared: bool = False
@@ -66,9 +67,9 @@ def run_tasks(
 ) -> dict[str, Outcome]:
     """Run tasks and return their outcomes by name, in the order of ``tasks``.
 
-    ``folder``: results folder, the ``workdir`` of every task. If there is more than one task, each
-    has one thread, so that its bits do not depend on where it ran. ``after`` is called after every
-    task that was not already done.
+    ``folder``: results folder, the ``workdir`` of every task. If there are several tasks, each has
+    one thread, so that its results are bit-identical wherever it runs. ``after`` is called after
+    every task that was not already done.
     """
     if len({task.name for task in tasks}) < len(tasks):
         raise ValueError("two tasks have the same name")

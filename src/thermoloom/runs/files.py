@@ -90,12 +90,16 @@ def write_error(path: Path, error: OSError) -> UserError:
     if error.errno in (errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", None)):
         return UserError(
             f"{path}: no space left to write it ({error.strerror}); the previous file is "
-            "intact: free some space and run the same command again"
+            "intact: free some space and try again"
         )
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
         return UserError(
-            f"{path}: no permission to write there ({error.strerror}); choose another --out"
+            f"{path}: no permission to write there ({error.strerror}); choose another folder"
         )
+    if error.errno == errno.ENOENT and not path.parent.exists():
+        return UserError(f"{path}: the folder {path.parent} does not exist; create it first")
+    if error.errno == errno.EISDIR:
+        return UserError(f"{path}: is a folder; name a file")
     return UserError(f"{path}: cannot be written ({error.strerror or error})")
 
 
@@ -113,13 +117,13 @@ class Lock:
             self._lock.acquire(timeout=max(wait, 0.1))  # a listing may hold it for an instant
         except filelock.Timeout:
             raise UserError(
-                f"{path}: in use by {_owner(path)}; wait for it or choose another --out"
+                f"{path}: in use by {_owner(path)}; wait for it or choose another folder"
             ) from None
         except OSError as error:
             if error.errno in (errno.ENOSYS, errno.ENOLCK, errno.ENOTSUP):
                 raise UserError(
-                    f"{path}: this file system has no file locks ({error.strerror}); choose an "
-                    "--out on another one"
+                    f"{path}: this file system has no file locks ({error.strerror}); choose a "
+                    "folder on another one"
                 ) from None
             raise write_error(path, error) from None
         with contextlib.suppress(OSError):  # on a full disk the owner stays unnamed

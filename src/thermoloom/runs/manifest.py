@@ -31,12 +31,13 @@ from thermoloom.settings import Settings
 from thermoloom.threads import available_cores
 
 SCHEMA = 3
-"""Version of the manifest's layout; others are refused. Fields with a default do not change it."""
+"""Version of the manifest's layout; other versions are refused. Adding a field with a default does
+not change it."""
 MANIFEST = "manifest.json"
 PART_OF = "part_of"
-"""Result key of a partial run: RUN/FILE, beside it, into which its files are joined."""
+"""Result key of a partial run: RUN/FILE in the same folder, into which its files are joined."""
 PATTERN_SOURCE = ("source", "digits", "per_digit", "path", "resize", "code")
-"""Settings of ``patterns`` that name their source; the identity depends on their content."""
+"""Settings that name the source of patterns; the identity depends on the patterns' content."""
 
 
 # --- identity -------------------------------------------------------------------------------------
@@ -207,7 +208,7 @@ class EnvironmentChange(TypedDict):
 
 
 class Manifest(msgspec.Struct, kw_only=True):
-    """The content of ``manifest.json``. A field that is added here needs a default."""
+    """The content of ``manifest.json``; a field that is added here needs a default."""
 
     schema: int
     kind: Name

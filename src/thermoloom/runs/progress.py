@@ -12,8 +12,8 @@ import rich.console
 import rich.progress
 
 TOO_EARLY = 0.02
-"""Share of the tasks below which no remaining time is estimated: the longest tasks come first, and
-kernels may have to be compiled."""
+"""Fraction of the tasks that must be done before the remaining time is estimated: the longest tasks
+come first, and kernels may have to be compiled."""
 
 
 class Progress:
@@ -23,7 +23,7 @@ class Progress:
     done_count = 0
     failed_count = 0
     running: dict[str, tuple[int, int, float | None]]
-    """Cycles done, all cycles, latest loss of the tasks that run now."""
+    """By running task: cycles done, cycles in total, latest loss."""
 
     @contextlib.contextmanager
     def shown(self, total: int) -> Iterator[None]:

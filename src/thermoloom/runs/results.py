@@ -56,7 +56,9 @@ class Results(Mapping[str, dict[str, Array]]):
         return StudyTables.open(self._run.path).summary
 
     def frame(self, table: str) -> Any:
-        """A table as a pandas DataFrame, if pandas is installed.
+        """A table as a pandas DataFrame; needs pandas.
+
+        ``table``: its name.
 
         >>> import thermoloom as tl
         >>> results = tl.results("results/comparison")
@@ -65,10 +67,10 @@ class Results(Mapping[str, dict[str, Array]]):
         return _library("pandas", table).DataFrame(self[table])
 
     def dataset(self, table: str, *dimensions: str) -> Any:
-        """A table as an xarray Dataset, if xarray is installed.
+        """A table as an xarray Dataset; needs xarray and, with ``dimensions``, pandas.
 
-        ``dimensions``: columns that name the rows, such as rule and seed; without them there is one
-        dimension, ``row``.
+        ``table``: its name. ``dimensions``: columns that together name each row, such as rule and
+        seed; without them there is one dimension, ``row``.
 
         >>> import thermoloom as tl
         >>> results = tl.results("results/comparison")
@@ -102,7 +104,9 @@ def _library(name: str, table: str) -> Any:
 
 
 def results(path: str | Path) -> Results:
-    """Tables and summary of a study, or of any other run directory.
+    """Open the tables and the summary of a study.
+
+    ``path``: the folder of the study, such as results/comparison, or any other run directory.
 
     >>> import thermoloom as tl
     >>> samples = tl.results("results/comparison")["samples"]

@@ -101,7 +101,7 @@ class RunDirectory:
         self.path = path
         self.manifest = manifest
         self.warnings: list[str] = []
-        """Lines the user should see: damaged checkpoints, versions that changed on resuming."""
+        """Lines for the user: damaged checkpoints, versions that changed on resuming."""
         self._lock = lock
         self._trusted: list[int] = []  # cycles of checkpoints saved or verified here, oldest first
 
@@ -116,9 +116,9 @@ class RunDirectory:
     ) -> RunDirectory:
         """A new run, or the same run to be continued; locked for writing.
 
-        Another run or foreign files at ``path`` are refused. ``wait``: seconds to wait for
-        a process that writes there. ``defaults``: settings that do not count in the run's identity;
-        by default those of ``Settings``.
+        Another run or foreign files at ``path`` are refused. ``wait``: seconds to wait for a
+        process that writes there. ``defaults``: default values of the settings, which do not count
+        in the run's identity; if not given, those of ``Settings``.
         """
         path = Path(path)
         wanted = json.loads(json.dumps(settings, allow_nan=False))
@@ -546,7 +546,7 @@ def _short(value: Any) -> str:
 
 
 def refuse_other_numerics(run: RunDirectory) -> None:
-    """Refuse a run whose numbers were computed by an incompatible version."""
+    """Refuse a run that was computed by a version with other numerics."""
     old = run.manifest
     if old.numerics != NUMERICS:
         wrote = old.versions.get("thermoloom", "of another version")

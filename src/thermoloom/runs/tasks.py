@@ -45,7 +45,8 @@ class Task:
     inputs: tuple[str, ...] = ()
     """Run directories that it reads, relative to the results folder."""
     cost: float | None = None
-    """Estimated duration, in one unit for all tasks. None: unknown, so the task begins first."""
+    """Estimated duration, in the same unit for all tasks; tasks of unknown duration (None) begin
+    first."""
 
     def __post_init__(self) -> None:
         plain = json.loads(json.dumps(self.arguments, allow_nan=False))
@@ -87,7 +88,7 @@ class Sweep:
     """By the task's name."""
 
     def end(self, task: Task, outcome: Outcome, at_once: bool = False) -> None:
-        """Record and show the outcome of a task."""
+        """Record and show the outcome of a task; ``at_once``: the task was already done."""
         self.outcomes[task.name] = outcome
         if outcome.state == "done":
             self.progress.finished(task.name, at_once)

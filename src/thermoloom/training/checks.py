@@ -27,7 +27,7 @@ def check_training(settings: Settings, drive: Drive) -> None:
     if settings.solved:
         raise UserError(
             "training.rule = 'optimum', or a table [solver]: such a computer is solved, not "
-            "trained; use thermoloom solve"
+            "trained; use solve instead of train"
         )
     if settings.device.bits != UNQUANTIZED:
         raise UserError(
