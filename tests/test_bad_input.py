@@ -150,7 +150,6 @@ WRONG: list[tuple[list[str] | str, str]] = [
     # numbers
     ("run comparison --seeds ²", "--seeds"),
     ("run comparison --seeds ٣", "--seeds"),
-    ("run comparison --seeds 5-1", "--seeds"),
     (f"run comparison --seeds {'9' * 5000}", "--seeds"),
     ("run comparison --seeds 1,1", "study.seeds"),
     ("run comparison -s experiment.seeds=[1.5]", "study.seeds"),
@@ -254,6 +253,13 @@ WRONG: list[tuple[list[str] | str, str]] = [
     ("run comparison --preset nonsense", "--preset"),
     # commands
     ("trian", "trian"),
+    ("run theroy", "did you mean theory?"),
+    ("run run", "no such study"),
+    (["run", LONG], "no such study"),
+    ("train -s kt=0.2", "did you mean machine.kT?"),
+    ("run theory -s path_seed=7", "study.KEY"),
+    ("train -c .", "is a folder"),
+    ("run comparison --seeds 5-1", "write 1-5"),
     ("train --nope", "--nope"),
     ("generate", "RUN"),
     ("generate nowhere", "nowhere"),

@@ -307,7 +307,7 @@ def test_wrong_exports_are_refused_in_one_line(saved: Path, tmp_path: Path) -> N
     assert "must end in .csv" in refused("export", saved, "--out", tmp_path / "x.cir")
     assert "class" in refused("export", saved, "--format", "spice")
     assert "class" in refused("export", saved, "--format", "spice", "--class", 2)
-    assert "neither" in refused("export", saved, "--capacitance", "1e-15")
+    assert "use --format spice" in refused("export", saved, "--capacitance", "1e-15")
     assert not list(tmp_path.iterdir())
     large = tmp_path / "large.safetensors"
     tl.Machine(visible=25, hidden=8, duration=0.01).solve(tl.digits(0), resize=True).save(large)

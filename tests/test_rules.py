@@ -306,7 +306,7 @@ def test_the_compiled_engine_hands_them_over_and_says_so_once() -> None:
         ({"training": {"rule": tl.Momentum(), "period": 999}}, "must not exceed the 200 steps"),
         (
             {"training": {"rule": tl.Momentum()}, "imperfections": {"update_noise": 0.1}},
-            "not defined with a rule or errors of your own",
+            "not defined with your own rule or errors",
         ),
         (
             {

@@ -1,7 +1,7 @@
 """Which engine computes: the settings ``[engine]``, and the environment variable that carries them.
 
     name[:library[:device[:precision]]]        portable:torch:cuda:1:float64
-    module:object                              an engine of your own
+    module:object                              your own engine
 
 The choice applies to a process and its workers, not to one computer: a computer that was trained by
 one engine can be sampled by another. Engines agree only up to round-off, so a run id contains the
@@ -22,7 +22,7 @@ from thermoloom.sections import Section
 VARIABLE = "THERMOLOOM_ENGINE"
 ENGINES = {"compiled": "thermoloom.engines.compiled", "portable": "thermoloom.engines.portable"}
 """Every engine by name: a module with the functions of ``thermoloom.engines.Engine``, or with a
-function ``select`` from library, device and precision to an object that has them."""
+function ``select(library, device, precision)`` that returns an object with them."""
 USUAL = "numpy", "cpu", "float32"
 """Library, device and precision of the portable engine unless others are chosen."""
 LIBRARIES = ("numpy", "torch", "jax")

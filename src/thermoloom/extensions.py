@@ -10,8 +10,8 @@ any process that can import the module makes the same object from it.
 Two kinds of objects belong to the process that made them: those that a notebook or a script defines
 (``__main__``), and those that their text cannot restore, such as a lambda (``module:object#2@…``).
 
-A text never calls a function, and it makes an object only of a class that has the methods of its
-purpose. So a file from somebody else cannot run ``os:system('…')``.
+A text never calls a function, and it makes an object only of a class that has the methods which
+the setting needs. So a file from somebody else cannot run ``os:system('…')``.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def _restored(key: str, text: str, kind: Extensible) -> Any:
         raise UserError(f"{key} = {shown(text)}: {_LOCAL}; {_WAY_OUT}")
     if target is None:
         raise UserError(
-            f"{key}: needs the {kind.noun} {name}, which does not exist here; rename it back, or "
+            f"{key}: needs the {kind.noun} {name}, which does not exist here; restore its name, or "
             "pass the object"
         )
     _require_methods(key, target, kind)
@@ -250,10 +250,10 @@ def _literal_text(value: Any) -> str | None:
 
 
 def _state(extension: Any) -> dict[str, Any]:
-    """Everything that an object holds, in a form that can be compared."""
-    held = parameters_of(extension) if hasattr(extension, "_asdict") else {}
-    held = held or getattr(extension, "__dict__", {})
-    return {name: _literal_text(value) or type(value) for name, value in held.items()}
+    """All attributes of an object, in a form that can be compared."""
+    attributes = parameters_of(extension) if hasattr(extension, "_asdict") else {}
+    attributes = attributes or getattr(extension, "__dict__", {})
+    return {name: _literal_text(value) or type(value) for name, value in attributes.items()}
 
 
 def _source_of(extension: Any) -> str:

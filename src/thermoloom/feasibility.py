@@ -1,7 +1,7 @@
 """Feasibility checks, made before any array is allocated or file written.
 
-memory   arrays summed by the settings that make them large; each engine estimates the memory
-         of a training or a generation itself (``engines.memory``)
+memory   sizes of arrays, added up by the settings that make them large; each engine estimates
+         the memory of a training or a generation itself (``engines.memory``)
 Δt       μ Δt V″(x_max) < 2, with V the onsite potential and x_max the farthest reachable state
 """
 
@@ -258,6 +258,6 @@ def check_step(machine: Machine, field: float = 0.0) -> None:
         digits = 10.0 ** (math.floor(math.log10(largest)) - 1)
         at_most = math.floor(largest / digits) * digits
         raise UserError(
-            f"machine.dt = {machine.dt:g}: too long a step: the states would grow without bound; "
-            f"at most {at_most:.2g} is stable for fields up to {field:.3g}"
+            f"machine.dt = {machine.dt:g}: too long a step, with which states would grow without "
+            f"bound; use at most {at_most:.2g}, which is stable for fields up to {field:.3g}"
         )

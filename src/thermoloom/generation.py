@@ -51,12 +51,13 @@ def generate(
     styles: Sequence[int] | None = None,
     on_snapshot: OnSnapshot | None = None,
 ) -> Generated:
-    """Sample a frozen computer; its parameters and the first law are verified at the end.
+    """Sample a frozen computer; verify at the end that θ is unchanged and the first law holds.
 
     ``classes``: one for all samples, one per sample, or a list that is used in turn, on machines
     with labels. If a class has several styles, one is drawn for each sample unless ``styles``
     names it.
-    ``snapshot_steps`` count from 0 (x₀) to K. ``on_progress`` is called with the sample-steps done.
+    ``snapshot_steps`` count from 0 (x₀) to the last step of generation. ``on_progress`` is called
+    with the number of new sample-steps.
     ``first``: number of the first sample, to continue a generation.
     ``on_snapshot`` receives samples at the snapshot steps while they are computed.
     """
@@ -213,7 +214,7 @@ class LiveCourse:
         return any(step == first for _, first, _ in self._windows)
 
     def at(self, step: int, first: int, states: Array) -> dict[str, Any]:
-        """As ``course``, of samples from ``first`` on at one step: a point, or two at a switch."""
+        """Like ``course``, for samples from ``first`` at one step: a point, or two at a switch."""
         rows = slice(first, first + len(states))
         word = None if self._words is None else self._words[rows]
         stages: list[int] = []
@@ -251,7 +252,7 @@ class Trajectories:
     heat: NDArray[np.float64]
     """Q up to each time, (samples, n), in E₀; NaN where couplings are not reciprocal."""
     work: NDArray[np.float64]
-    """W up to each time, (samples, n), in E₀; switches at that time count from the next one on."""
+    """W up to each time, (samples, n), in E₀; a switch at a time counts at later times only."""
 
     def __repr__(self) -> str:
         samples, count, units = self.states.shape

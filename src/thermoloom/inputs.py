@@ -31,7 +31,7 @@ _SHORT.maxlevel, _SHORT.maxstring, _SHORT.maxother = 2, 80, 80
 
 
 def shown(value: object) -> str:
-    """A shortened ``repr`` for messages; works even if ``repr`` fails, as for very long numbers."""
+    """A short ``repr`` for messages; where ``repr`` fails, as for very long numbers, the type."""
     try:
         return _SHORT.repr(value)
     except (ValueError, RecursionError):
@@ -135,6 +135,8 @@ def read_file(path: Path, most: int, kind: str = "file", first: int = -1) -> byt
             return file.read(first)
     except FileNotFoundError:
         raise UserError(f"{path}: no such {kind}") from None
+    except IsADirectoryError:
+        raise UserError(f"{path}: is a folder; name a {kind}") from None
     except UserError:
         raise
     except (OSError, ValueError) as error:

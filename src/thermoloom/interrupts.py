@@ -48,8 +48,8 @@ class _Late:
             self.before[signum](signum, frame)
 
     def deliver(self) -> None:
-        came, self._came = self._came, []
-        for signum in dict.fromkeys(came):  # a repeated signal counts once
+        signals, self._came = self._came, []
+        for signum in dict.fromkeys(signals):  # a repeated signal counts once
             self.before[signum](signum, sys._getframe())
         if _ended_by is not None:
             raise KeyboardInterrupt

@@ -35,8 +35,14 @@ def require(condition: bool, key: str, value: object, must: str) -> None:
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> str:
     """Message for an unknown name, with the nearest known one or the command that lists all."""
-    near = get_close_matches(name[:100], list(known), n=1, cutoff=0.5)
-    hint = f"did you mean {near[0]}?" if near else "`thermoloom settings` lists all"
+    has_section = "." in name
+    spellings = {
+        (full if has_section else full.rpartition(".")[2]).lower(): full
+        for full in reversed(list(known))
+    }
+    cutoff = 0.5 if has_section else 0.8
+    near = get_close_matches(name[:100].lower(), spellings, n=1, cutoff=cutoff)
+    hint = f"did you mean {spellings[near[0]]}?" if near else "`thermoloom settings` lists all"
     return f"{shown(name)[1:-1]}: no such {kind}; {hint}"
 
 

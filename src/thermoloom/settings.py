@@ -64,9 +64,9 @@ class PatternSettings(Section):
     grey: bool = False
     """Reduce the colours of your own images to their luminance."""
     mean: float = 0.0
-    """m of y = m + σs where machine.scale = fixed."""
+    """m of the scale y = m + σs from patterns s to data y, where machine.scale = fixed."""
     deviation: float = 1.0
-    """σ of y = m + σs where machine.scale = fixed."""
+    """σ of the same scale."""
     code: str = ""
     """Fields of the hidden units for each pattern, as an .npy array, where machine.code = given."""
     content: str = ""
@@ -110,15 +110,16 @@ class Training(Section):
 
     rule: Annotated[str, RULE] = "online"
     """``online`` (update after every step), ``batch`` (once per trajectory), ``delayed`` (every
-    ``period`` steps), thermoloom.rules:Momentum(beta=0.9), or a rule of your own, module:object."""
+    ``period`` steps), thermoloom.rules:Momentum(beta=0.9), or your own rule, module:object."""
     period: int | None = None
-    """M, steps between updates; fixed by the rules ``online`` and ``batch``, else 1 by default."""
+    """M, steps between updates: fixed by the rules ``online`` and ``batch``, needed by ``delayed``,
+    and 1 by default for other rules."""
     seed: int = 101
     """Seed of the noising paths (and, in separate streams, of injected errors)."""
     cycles: int = 300
     """Number of noising trajectories; patterns are used in turn."""
     learning_rate: float | None = None
-    """α; Δt/t_f if not given."""
+    """Learning rate α; Δt/t_f if not given."""
     learning_rate_scale: float = 1.0
     """Factor applied to α, for scans around the default."""
     learning_rate_decay: float | None = None
@@ -154,7 +155,7 @@ class Solver(Section):
     heat_weight: float = 0.0
     """λ, weight of the expected heat (in k_BT), which is added to the loss."""
     ridge: float = 0.0
-    """ρ of a term ½ρ|θ|² added to the loss."""
+    """ρ, weight of a penalty ½ρ|θ|², which is added to the loss."""
 
     def check(self) -> None:
         self._non_negative("heat_weight", "ridge")
@@ -183,14 +184,14 @@ class Imperfections(Section):
     range_hidden_hidden: float | None = None
     """A_max of J_hh (needed where bits < 32)."""
     errors: Annotated[str, ERROR] = ""
-    """Residual errors of your own, module:object."""
+    """Your own residual errors, module:object."""
 
     def additive(self, machine: Machine, seed: int, trajectory: int) -> NDArray[np.float32] | None:
         """User-defined errors that are added to residuals, (K, N); None if there are none."""
-        own = ERROR.object("imperfections.errors", self.errors) if self.errors else None
-        if own is None or not hasattr(own, "additive"):
+        model = ERROR.object("imperfections.errors", self.errors) if self.errors else None
+        if model is None or not hasattr(model, "additive"):
             return None
-        errors, shape = own.additive(machine, seed, trajectory), (machine.steps, machine.units)
+        errors, shape = model.additive(machine, seed, trajectory), (machine.steps, machine.units)
         try:
             return np.ascontiguousarray(np.broadcast_to(np.asarray(errors, np.float32), shape))
         except (TypeError, ValueError):
@@ -304,18 +305,18 @@ class Settings:
                 "not defined on a device whose couplings differ from the written ones; use "
                 f"{off}, or a device without coupling errors",
             )
-        own_rule, errors = is_extension(self.training.rule), self.imperfections
+        custom_rule, errors = is_extension(self.training.rule), self.imperfections
         require(
-            errors.bits == 32 or (self.period == 1 and not own_rule),
+            errors.bits == 32 or (self.period == 1 and not custom_rule),
             "imperfections.bits",
             errors.bits,
             "quantized training is defined for the online rule only (training.rule = 'online')",
         )
         require(
-            errors.update_noise == 0 or not (own_rule or errors.errors),
+            errors.update_noise == 0 or not (custom_rule or errors.errors),
             "imperfections.update_noise",
             errors.update_noise,
-            "not defined with a rule or errors of your own; let your code add the noise",
+            "not defined with your own rule or errors; let your code add the noise",
         )
 
     @property
@@ -325,7 +326,7 @@ class Settings:
 
     @property
     def without_update_noise(self) -> Settings:
-        """The settings without update noise: equal where only the strength of the noise differs."""
+        """These settings without update noise, the same for every strength of the noise."""
         return replace(self, imperfections=replace(self.imperfections, update_noise=0.0))
 
     @property
@@ -431,7 +432,7 @@ def current_names(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _with_solver(values: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Old settings with the rule ``optimum`` turned into a solver, and zero weights dropped."""
+    """Settings in which the former rule ``optimum`` is a solver; weights of zero are left out."""
     training = values.get("training")
     if not isinstance(training, Mapping):
         return values
@@ -479,6 +480,7 @@ def settings_file() -> str:
             lines += ["# With this table, the computer is solved, not trained.", "# [solver]"]
             for key, value in asdict(defaults).items():
                 lines += [f"# {texts[key].replace('``', '')}", f"# {key} = {value}"]
+            lines.append("")
             continue
         lines += [f"[{name}]"]
         for key, value in asdict(defaults).items():
@@ -503,9 +505,13 @@ def parse_assignment(text: str, extra_section: str = "") -> dict[str, dict[str, 
     if extra_section and key.startswith(f"{extra_section}."):
         matches = [key]
     if not matches:
-        raise UserError(unknown("setting", key, _all_keys()))
+        message = unknown("setting", key, _all_keys())
+        if extra_section:
+            start = " Settings" if message.endswith("?") else "; settings"
+            message += f"{start} of the study are written {extra_section}.KEY"
+        raise UserError(message)
     elsewhere = [name for name in matches if not name.startswith("device.")]
-    if len(elsewhere) == 1:  # bits are those of training unless the key names the device
+    if len(elsewhere) == 1:  # bits alone means those of training, not of the device
         matches = elsewhere
     if len(matches) > 1:
         raise UserError(f"{key}: ambiguous; name one of {', '.join(matches)}")

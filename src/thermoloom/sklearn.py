@@ -6,7 +6,7 @@
     generator.score(X)                        mean log-likelihood, for grid searches
 
 Likelihoods are expectations over noising paths, so they depend on no random number and on no other
-row. It needs scikit-learn 1.6 or later (``thermoloom[peers]``).
+row. This module needs scikit-learn 1.6 or later (``thermoloom[peers]``).
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ stateful: any normal can be computed alone, whatever the block size, the thread 
 The functions below are written for any array library (``engines.library``). Words are
 equal in every library and on every device. Normals are equal to round-off, since libraries round
 logarithm, sine and cosine differently; u is rounded to float32 everywhere. The compiled engine has
-kernels of its own for the same streams.
+its own kernels for the same streams.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def wide_product(library: Any, factor: int, words: Array) -> tuple[Array, Array]
 def philox(library: Any, keys: Array, counter: Sequence[Array]) -> tuple[Array, ...]:
     """Philox4x32-10 (Salmon et al., SC11): four words of 32 bits for every counter.
 
-    ``keys`` (10, 2): those of the ten rounds.
+    ``keys`` (10, 2): the two words of the key in each of the ten rounds.
     """
     c0, c1, c2, c3 = counter
     for key in keys:
@@ -121,7 +121,7 @@ def box_muller(library: Any, radial: Array, angular: Array) -> tuple[Array, Arra
 def draw_normals(
     library: Any, shape: tuple[int, int], keys: Array, trajectories: Array, first: Array
 ) -> Array:
-    """Normals (4 · blocks, trajectories, units) from block ``first`` on; shape: blocks, units."""
+    """Normals (4 · blocks, trajectories, units) from block ``first``; shape: blocks, units."""
     blocks, units = (library.array(np.arange(number), library.word) for number in shape)
     counter = units, first + blocks[:, None, None], trajectories[:, None], 0 * units
     words = philox(library, keys, counter)
@@ -130,12 +130,12 @@ def draw_normals(
 
 
 def rounding_uniforms(library: Any, machine: Any, keys: Array, counter: Array) -> list[Array]:
-    """u = (128 m + l + ½)/2²³ of J_vh and J_hh in one step; that of J_hh is the same both ways.
+    """u = (128 m + l + ½)/2²³ of J_vh and J_hh in one step; u of J_hh is symmetric.
 
-    16 bits m belong to a coupling, seven bits l are common to a row.
+    Each coupling has its own 16 bits m; all couplings of a row share seven bits l.
 
-    Eight Philox counters serve a tile of 4 rows and 16 columns. Each has two columns, with half a
-    word for each row and column. ``counter``: step and trajectory.
+    Eight Philox counters serve a tile of 4 rows and 16 columns: each serves two columns, with half
+    a word for each coupling. ``counter``: step and trajectory.
     """
     visible, hidden = machine.visible, machine.hidden
     xp, tiles, first = library.xp, -(-hidden // 16), -(-visible // 4)
@@ -166,7 +166,7 @@ class Stream:
         return self.library.array(round_keys(stream_key(self.seed, self.name)), self.library.word)
 
     def normals(self, trajectories: Sequence[int], first: int, steps: int, units: int) -> Array:
-        """Standard normals (steps, trajectories, units) from step ``first`` and unit 0 on."""
+        """Standard normals (steps, trajectories, units) from step ``first`` and unit 0."""
         begin, end = first // STEPS_PER_BLOCK, -(-(first + steps) // STEPS_PER_BLOCK)
         counters = (self.library.array(n, self.library.word) for n in (list(trajectories), begin))
         z = self.library.run(draw_normals, (end - begin, units), self.keys, *counters)

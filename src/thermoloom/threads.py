@@ -32,7 +32,7 @@ from thermoloom.interrupts import interrupts_deferred
 
 T = TypeVar("T")
 ABORTED = 3
-"""Entry of a barrier (``engines.compiled.barrier``) that lets all pieces pass after a failure."""
+"""Entry of a barrier (``engines.compiled.barrier``) that is 1 after a failure: all pieces pass."""
 COMPILING = threading.Event()
 """Set while an engine compiles kernels, which takes a minute the first time."""
 MOST_THREADS = 1024
@@ -219,7 +219,8 @@ def unit_ranges(units: int, pieces: int) -> list[tuple[int, int]]:
 class _Turns:
     """Whose turn it is: any number of blocks share one thread of linear algebra, or one is alone.
 
-    A block that is to be alone goes before those that share, which might otherwise never end.
+    A block that must be alone goes before blocks that share, which could otherwise keep it waiting
+    forever.
     """
 
     def __init__(self) -> None:
@@ -324,7 +325,7 @@ if hasattr(os, "register_at_fork"):
 def _control() -> Iterator[ThreadpoolController]:
     """The linear algebra libraries, to set their threads.
 
-    From version 3.7 on, threadpoolctl lets one thread set them and silently ignores all others.
+    Since version 3.7, threadpoolctl lets only one thread set them and silently ignores all others.
     """
     libraries = _controller()
 

@@ -1,4 +1,4 @@
-"""The auxiliary classifier: ``classifier train``."""
+"""The classifier that judges samples: ``classifier train``."""
 
 from __future__ import annotations
 

@@ -18,6 +18,7 @@ from thermoloom.cli.options import (
     Values,
     compile_now,
     emit,
+    flag,
     merged,
     option,
     path_of,
@@ -51,7 +52,7 @@ Out = Annotated[
     path_option("--out", "DIR", "Run directory; by default derived from the settings."),
 ]
 MACHINE = {
-    "stages": option(int, "Windows of the noising path, each with its own θ (default 1)."),
+    "stages": option(int, "Windows of the noising path, each with its own parameters (default 1)."),
     "labels": option(int, "Label units, one per class that can be requested (default 0)."),
     "styles": option(
         int, "Label units per class; generation draws one of them at random (default 1)."
@@ -85,7 +86,7 @@ SOLVER = {
     "heat_weight": option(
         float, "Weight of the expected heat (in kT), which is added to the loss (default 0)."
     ),
-    "ridge": option(float, "ρ of a term ½ρ|θ|² added to the loss (default 0)."),
+    "ridge": option(float, "Weight ρ of a penalty ½ρ|θ|², which is added to the loss (default 0)."),
 }
 
 
@@ -217,9 +218,7 @@ def generate(
     ] = None,
     hold: Annotated[
         bool,
-        typer.Option(
-            "--hold", help="Hold known pixels still, instead of moving them as in training."
-        ),
+        flag("--hold", "Hold known pixels still, instead of moving them as in training."),
     ] = False,
     assignments: Assignments = None,
     engine: EngineOption = None,
@@ -343,7 +342,7 @@ def show(
     samples: Annotated[int, typer.Option(help="Samples on the sheet.", min=1)] = 60,
     movie: Annotated[
         bool,
-        typer.Option("--movie", help="Also write an animation of noise turning into images (GIF)."),
+        flag("--movie", "Also write an animation of noise turning into images (GIF)."),
     ] = False,
     engine: EngineOption = None,
     as_json: AsJson = False,

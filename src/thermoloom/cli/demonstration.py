@@ -7,18 +7,16 @@ import webbrowser
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
-from thermoloom.cli.options import AsJson, EngineOption, compile_now, emit, path_option, say
+from thermoloom.cli.options import AsJson, EngineOption, compile_now, emit, flag, path_option, say
 from thermoloom.errors import UserError
 from thermoloom.inputs import is_folder
 
 
 def demo(
-    out: Annotated[Path, path_option("--out", "FILE", "The page to write, or its folder.")] = Path(
-        "results/demo.html"
-    ),
-    open_page: Annotated[bool, typer.Option("--open", help="Show the page in a browser.")] = False,
+    out: Annotated[
+        Path, path_option("--out", "FILE", "The page to write, or a folder for it.")
+    ] = Path("results/demo.html"),
+    open_page: Annotated[bool, flag("--open", "Show the page in a browser.")] = False,
     engine: EngineOption = None,
     as_json: AsJson = False,
 ) -> None:

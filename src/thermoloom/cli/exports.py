@@ -13,6 +13,7 @@ from thermoloom.cli.options import (
     EngineOption,
     compile_now,
     emit,
+    flag,
     option,
     path_option,
     shell_word,
@@ -67,7 +68,7 @@ def export(
     device: dict[str, float],
     simulate: Annotated[
         bool,
-        typer.Option("--run", help="Run the netlist with ngspice and compare it with the engine."),
+        flag("--run", "Run the netlist with ngspice and compare it with the engine."),
     ] = False,
     engine: EngineOption = None,
     as_json: AsJson = False,
@@ -85,7 +86,10 @@ def export(
     summary: dict[str, Any] = {"file": str(path), "format": form, "bits": bits}
     if form == "table":
         if device or simulate or class_number is not None:
-            raise UserError("--format table: takes neither --run nor --class nor a device's units")
+            raise UserError(
+                "--format table: takes no --run, no --class and no properties of a device; "
+                "use --format spice"
+            )
         save_couplings(path, computer, bits)
         emit(as_json, summary, [str(path), f"read it back: tl.load({str(path)!r})"])
         return
@@ -115,7 +119,10 @@ def _comparison_lines(comparison: NgspiceComparison) -> list[str]:
 
 @takes("device", DEVICE)
 def units(run: ComputerPath, device: dict[str, float], as_json: AsJson = False) -> None:
-    """Show E0, the unit of time and the heat of an image on a device, in SI units."""
+    """Convert the units of energy (E0) and time, and the heat of an image, to SI units of a device.
+
+    Give the unit of time by --time-unit, or by --capacitance and --conductance.
+    """
     from thermoloom.computers.computer_files import latest_samples, learning_at
     from thermoloom.export.physical_units import realize
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from thermoloom.cli.options import EngineOption, path_of, say
+from thermoloom.cli.options import EngineOption, flag, path_of, say
 from thermoloom.errors import UserError
 from thermoloom.interrupts import interrupts_wind_up
 
@@ -35,7 +35,7 @@ def lab(
     port: Annotated[
         int, typer.Option(help="Port on 127.0.0.1; 0 selects any free one.", min=0, max=65535)
     ] = PORT,
-    open_page: Annotated[bool, typer.Option("--open", help="Show the page in a browser.")] = False,
+    open_page: Annotated[bool, flag("--open", "Show the page in a browser.")] = False,
     engine: EngineOption = None,
 ) -> None:
     """Serve an interactive page: run, teach, damage and inspect a computer; complete images."""

@@ -44,6 +44,11 @@ def path_option(name: str, metavar: str, help: str, *short: str, **more: Any) ->
     return typer.Option(name, *short, help=help, metavar=metavar, parser=path_of(name), **more)
 
 
+def flag(name: str, help: str) -> Any:
+    """An option without a value; recent versions of Typer would show ``<bool>`` as its value."""
+    return typer.Option(name, help=help, metavar="")
+
+
 def takes(table: str, options: Mapping[str, Any]) -> Callable[[_Command], _Command]:
     """Add these options to a command; those that are set arrive in its argument ``table``."""
 
@@ -83,7 +88,11 @@ def prepare_streams(
     _: Annotated[
         bool,
         typer.Option(
-            "--version", help="Print the version.", is_eager=True, callback=_print_version
+            "--version",
+            help="Print the version.",
+            is_eager=True,
+            callback=_print_version,
+            metavar="",
         ),
     ] = False,
 ) -> None:
@@ -165,12 +174,12 @@ EngineOption = Annotated[
     str | None,
     typer.Option(
         "--engine",
-        help="Engine: compiled (default), portable, portable:torch:cuda, …",
+        help="Engine: compiled (default), portable (such as portable:torch:cuda) or module:object.",
         metavar="ENGINE",
         callback=_choose_engine,
     ),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print results as JSON.")]
+AsJson = Annotated[bool, flag("--json", "Print results as JSON.")]
 
 
 def merged(
@@ -216,7 +225,7 @@ def _read_edges(machine: dict[str, Any]) -> None:
 
 
 def wired(machine: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings of a machine; --radius, --degree or --edges implies its topology."""
+    """Settings of a machine; --radius, --degree and --edges each imply a topology."""
     topologies = {"radius": "grid", "degree": "random", "edges": "edges"}
     settings = {key: str(value) if key == "edges" else value for key, value in machine.items()}
     present = [key for key in topologies if key in settings]

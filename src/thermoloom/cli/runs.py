@@ -7,13 +7,16 @@ from typing import Annotated
 
 import typer
 
-from thermoloom.cli.options import AsJson, emit, path_option
+from thermoloom.cli.options import AsJson, emit, flag, path_option
 from thermoloom.errors import UserError
 
-runs_app = typer.Typer(help="List the runs in a results folder.", invoke_without_command=True)
+runs_app = typer.Typer(
+    help="List the runs in a results folder; verify or prune their files.",
+    invoke_without_command=True,
+)
 Folder = Annotated[
     Path | None,
-    path_option("--folder", "DIR", "Results folder.", show_default="results"),
+    path_option("--folder", "DIR", "Results folder; results by default."),
 ]
 
 
@@ -63,7 +66,7 @@ def list_runs(context: typer.Context, folder: Folder = None, as_json: AsJson = F
 
 @runs_app.command("verify")
 def verify_runs(context: typer.Context, folder: Folder = None, as_json: AsJson = False) -> None:
-    """Check every array and file against its recorded SHA-256; exit code 1 if any is damaged."""
+    """Compare every array and file with its recorded SHA-256; exit code 1 if any is damaged."""
     from dataclasses import asdict
 
     from thermoloom.runs import catalog
@@ -82,9 +85,9 @@ def verify_runs(context: typer.Context, folder: Folder = None, as_json: AsJson =
 def prune_runs(
     context: typer.Context,
     folder: Folder = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Delete without asking.")] = False,
+    yes: Annotated[bool, flag("--yes", "Delete without asking.")] = False,
 ) -> None:
-    """Delete files that finished runs no longer need and those of killed ones, after asking."""
+    """Delete files that finished runs no longer need or killed runs left behind, after asking."""
     from thermoloom.runs import catalog
 
     if _as_json(context, False):

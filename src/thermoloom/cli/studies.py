@@ -16,6 +16,7 @@ from thermoloom.cli.options import (
     EngineOption,
     Values,
     compile_now,
+    flag,
     merged,
     option,
     path_of,
@@ -44,11 +45,13 @@ class _Studies(TyperGroup):
         return [*names(), *super().list_commands(ctx)]
 
     def get_command(self, ctx: Any, name: str) -> Any:
+        if command := super().get_command(ctx, name):  # ``all``
+            return command
         question = next((h.question for h in headings() if h.name == name), None)
-        if question is None and ("/" in name or is_folder(name)):
-            question = study(name).question
         if question is None:
-            return super().get_command(ctx, name)
+            if ctx.resilient_parsing and not is_folder(name):  # completion of an unfinished name
+                return None
+            question = study(name).question
         app = typer.Typer(add_completion=False)
         app.command(name, cls=_NamesPresets)(_command(name, question))
         return typer.main.get_command(app)
@@ -56,6 +59,7 @@ class _Studies(TyperGroup):
 
 run_app = typer.Typer(
     cls=_Studies, no_args_is_help=True, invoke_without_command=True,
+    subcommand_metavar="STUDY [OPTIONS]",
     help="Run a built-in study by its name, or your own study: run FOLDER.",
 )  # fmt: skip
 
@@ -81,8 +85,8 @@ Out = Annotated[
     path_option(
         "--out",
         "DIR",
-        "Results folder.",
-        show_default="results; results/PRESET for presets other than paper and full",
+        "Results folder; by default results for the presets paper and full, and results/PRESET for "
+        "others.",
     ),
 ]
 Assignments = Annotated[
@@ -101,7 +105,7 @@ RESOURCES = {
     "workers": option(int, "Local processes; by default one per core.", "N"),
     "cluster": option(str, "Address of a Dask scheduler.", "ADDRESS"),
     "shared": option(
-        bool, "The results folder is on a disk that all workers share.", None, "--shared-disk"
+        bool, "The results folder is on a disk that all workers share.", "", "--shared-disk"
     ),
 }
 Share = Annotated[
@@ -168,7 +172,7 @@ def run_all(
     assignments: Assignments = None,
     *,
     resources: dict[str, Any],
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask before a long run.")] = False,
+    yes: Annotated[bool, flag("--yes", "Do not ask before a long run.")] = False,
     engine: EngineOption = None,
 ) -> None:
     """Estimate how long all studies on the paper's machine take, then run them."""
@@ -225,7 +229,7 @@ def parse_seeds(text: str) -> list[int]:
             raise UserError(f"--seeds {shown(text)}: expected seeds such as 101-105 or 7,8,9")
         seeds = range(int(low), int(high if dash else low) + 1)
         if not seeds:
-            raise UserError(f"--seeds {shown(text)}: {part.strip()} runs backwards")
+            raise UserError(f"--seeds {shown(text)}: {low}-{high} is empty; write {high}-{low}")
         if len(numbers) + len(seeds) > MOST_SHARES:
             raise UserError(f"--seeds {shown(text)}: more than {MOST_SHARES:,} seeds")
         numbers += seeds

@@ -27,7 +27,7 @@ _NAMES = {"onsite": "single units", "bias": "biases"}
 
 COMMANDS = (
     ("thermoloom lab --open",
-     "run, complete, teach, damage and inspect this machine (needs the extra lab)"),
+     "run, complete, teach, damage and inspect this machine (needs thermoloom[lab])"),
     ("thermoloom run comparison --preset quick",
      "does learning at every step save heat? One pair of computers, about a minute"),
     ("thermoloom train --cycles 60 --out my-run",

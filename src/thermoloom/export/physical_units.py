@@ -202,7 +202,7 @@ def realize(
     if (conductance is None) == (time_unit is None):
         raise UserError(
             "time_unit, conductance: give one of them, the seconds per unit of time or the "
-            "siemens of a node (with its capacitance)"
+            "conductance of a node in siemens (with its capacitance)"
         )
     if energy is None:
         energy = joules(machine, 1.0, ROOM_TEMPERATURE if temperature is None else temperature)

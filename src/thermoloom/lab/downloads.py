@@ -93,7 +93,7 @@ def lines_of(scene: Scene | None, lesson: Lesson | None) -> str:
     if lesson is not None and taught:
         lines += ["", *_lesson_lines(lesson)]
     else:
-        lines += ["", f'computer = tl.load("{FILE}")  # the file above']
+        lines += ["", f'computer = tl.load("{FILE}")  # downloaded from the lab']
     if scene is not None:
         lines += _scene_lines(scene, broken)
     return "\n".join(lines) + "\n"

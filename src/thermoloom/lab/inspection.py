@@ -53,12 +53,12 @@ def inspect(scene: Scene, order: Inspect) -> tuple[dict[str, Any], bytes]:
     total = sum(forces.values())
     drift, kick = (np.broadcast_to(each, machine.units) for each in machine.step)
     wired = np.concatenate([np.arange(len(x))[where] for where in _wired(theta, unit).values()])
-    order_of = wired[np.argsort(-np.abs(J[wired] * x[wired]), kind="stable")]
+    by_force = wired[np.argsort(-np.abs(J[wired] * x[wired]), kind="stable")]
     mapped = _mapped(theta, unit)
     grey, largest = couplings_as_bytes(J[layout(machine).positions[mapped]] if mapped else J[:0])
     partner = order.partner
-    if partner is None and len(order_of):
-        partner = int(order_of[0])
+    if partner is None and len(by_force):
+        partner = int(by_force[0])
     if not len(scene.computer.patterns) or stage >= machine.stages:
         partner = None  # a table of couplings, or development: nothing is learned
     numbers = {
@@ -70,7 +70,7 @@ def inspect(scene: Scene, order: Inspect) -> tuple[dict[str, Any], bytes]:
         "partners": [
             {"unit": int(j), "name": name_of(machine, int(j)), "J": float(J[j]), "x": float(x[j]),
              "force": -float(J[j] * x[j])}
-            for j in order_of[:STRONGEST]
+            for j in by_force[:STRONGEST]
         ],
         "rule": None if partner is None else local_rule(scene, sample, step, stage, unit, partner),
     }  # fmt: skip

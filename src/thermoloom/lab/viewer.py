@@ -304,7 +304,7 @@ def _text(error: Exception) -> str:
     if isinstance(error, UserError):
         return str(error)
     traceback.print_exception(error)
-    return f"unexpected: {error!r}"
+    return f"unexpected error: {error!r}; the terminal of the lab shows where"
 
 
 _json = msgspec.json.Encoder(enc_hook=lambda value: value.item())  # NumPy's numbers

@@ -278,7 +278,8 @@ def read_manifest(path: Path) -> Manifest:
         manifest = msgspec.convert(values, Manifest)
         seal = _seal(values)
     except (FileNotFoundError, NotADirectoryError):
-        raise UserError(f"{path}: no run here ({MANIFEST} is missing)") from None
+        message = f"{path}: no run here ({MANIFEST} is missing); name a run directory"
+        raise UserError(message) from None
     except OSError as error:
         raise UserError(f"{file}: cannot be read ({error.strerror})") from None
     except UserError:

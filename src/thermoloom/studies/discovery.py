@@ -12,10 +12,12 @@ A folder outside the package is loaded from its source, under a name made of the
 from __future__ import annotations
 
 import ast
+import os
 import shutil
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
+from difflib import get_close_matches
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -23,6 +25,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from thermoloom.errors import UserError
+from thermoloom.inputs import shown
 
 if TYPE_CHECKING:
     from thermoloom.studies.study import Study
@@ -79,14 +82,14 @@ def study(name: str) -> Study:
         return replace(record, folder=HOME / name)
     if is_folder(name):
         return _outside(Path(name))
-    raise UserError(
-        f"{name}: no such study, and no folder with a {RECORD}; known: {', '.join(names())}"
-    )
+    near = get_close_matches(name[:100], names(), n=1)
+    hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(names())}"
+    raise UserError(f"{shown(name)[1:-1]}: no such study, and no folder with a {RECORD}; {hint}")
 
 
 def is_folder(name: str) -> bool:
     """Whether this names a folder with a study."""
-    return (Path(name) / RECORD).is_file()
+    return os.path.isfile(Path(name) / RECORD)  # False for impossible paths, too
 
 
 def _outside(folder: Path) -> Study:

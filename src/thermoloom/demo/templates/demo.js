@@ -14,7 +14,7 @@ const tiles = data.requested.map((digit, s) => {
   seen.textContent = data.seen[s] + (data.seen[s] === digit ? " ✓" : " ✗");
   seen.className = data.seen[s] === digit ? "right" : "wrong";
   button.type = "button";
-  button.title = `requested ${digit}, recognized ${data.seen[s]} (${Math.round(100 * data.scores[s])} % sure)`;
+  button.title = `requested ${digit}, recognized as ${data.seen[s]} (${Math.round(100 * data.scores[s])} % sure)`;
   button.setAttribute("aria-label", `sample ${s + 1}, ${button.title}`);
   button.setAttribute("aria-pressed", "false");
   button.append(canvas, seen);

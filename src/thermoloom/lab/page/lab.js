@@ -51,9 +51,9 @@ function state(kind, text) { find("state").className = kind; find("state").lastE
 function notice(text) { find("notice").textContent = text; find("notice").hidden = !text; }
 function working(fraction, text) {
   for (const id of ["working", "teaching"]) {
-    const box = find(id), own = (id === "teaching") === (doing === "learning");
-    box.hidden = fraction === null || !own;
-    if (fraction !== null && own) { box.firstElementChild.value = fraction; box.children[1].textContent = text; }
+    const box = find(id), active = (id === "teaching") === (doing === "learning");
+    box.hidden = fraction === null || !active;
+    if (fraction !== null && active) { box.firstElementChild.value = fraction; box.children[1].textContent = text; }
   }
 }
 function idle() { doing = ""; working(null); player.giveUp(); find("png").disabled = !player.whole; }
@@ -169,7 +169,7 @@ function choose(name) {
   which = name;
   const machine = machines[name];
   document.querySelector(`[name=which][value="${name}"]`).checked = true;
-  find("given-name").textContent = machines.given.digits && machines.given.classes.length === 10 ? "ten digits" : "given";
+  find("given-name").textContent = machines.given.digits && machines.given.classes.length === 10 ? "ten digits" : "loaded";
   const stages = machine.stages > 1 ? `, ${machine.stages} stages` : "";
   find("about").textContent = `${machine.visible} visible${machine.hidden ? ` and ${machine.hidden} hidden` : ""} units, `
     + `${machine.couplings.toLocaleString("en")} couplings${stages}, ${machine.learned} learned ${machine.learned === 1 ? "pattern" : "patterns"}`;
@@ -197,15 +197,15 @@ function chips() {
     const all = make("button", {type: "button", textContent: "all"});
     all.setAttribute("aria-pressed", String(wanted.size === classes.length));
     all.addEventListener("click", () => { wanted = new Set(classes.map(c => c.class)); chips(); });
-    box.replaceChildren(...classes.map(({class: own, name}) => {
+    box.replaceChildren(...classes.map(({class: id, name}) => {
       const chip = make("button", {type: "button", textContent: name});
-      chip.dataset.class = own;
-      chip.setAttribute("aria-pressed", String(wanted.has(own)));
+      chip.dataset.class = id;
+      chip.setAttribute("aria-pressed", String(wanted.has(id)));
       chip.setAttribute("aria-label", `class ${name}`);
       chip.addEventListener("click", () => { // if all are selected, a click selects this one alone
-        if (wanted.size === classes.length) wanted = new Set([own]);
-        else if (!wanted.delete(own)) wanted.add(own);
-        if (!wanted.size) wanted.add(own);
+        if (wanted.size === classes.length) wanted = new Set([id]);
+        else if (!wanted.delete(id)) wanted.add(id);
+        if (!wanted.size) wanted.add(id);
         const place = [...box.children].indexOf(chip);
         chips(); box.children[place].focus();
       });
@@ -280,13 +280,13 @@ find("repair").addEventListener("click", () => {
   damageSoon(0);
 });
 function words({temperature, bits, noise, dead_wires, dead_units}) {
-  const found = [];
-  if (temperature !== 1) found.push(`T × ${show(temperature, temperature < 1 ? 2 : 1)}`);
-  if (bits < 32) found.push(`${bits} bits`);
-  if (noise) found.push(`noise ${Math.round(100 * noise)} %`);
-  if (dead_wires) found.push(`${Math.round(100 * dead_wires)} % dead wires`);
-  if (dead_units) found.push(`${Math.round(100 * dead_units)} % dead units`);
-  return found.join(", ") || "none";
+  const faults = [];
+  if (temperature !== 1) faults.push(`T × ${show(temperature, temperature < 1 ? 2 : 1)}`);
+  if (bits < 32) faults.push(`${bits} bits`);
+  if (noise) faults.push(`noise ${Math.round(100 * noise)} %`);
+  if (dead_wires) faults.push(`${Math.round(100 * dead_wires)} % dead wires`);
+  if (dead_units) faults.push(`${Math.round(100 * dead_units)} % dead units`);
+  return faults.join(", ") || "none";
 }
 const noiseOf = ({computer, samples, seed, classes}) => JSON.stringify([computer, samples, seed, classes]);
 let intact = null, history = ""; // the last run without damage, and the noise that the runs in the table share
@@ -413,15 +413,15 @@ function blocks() {
   }
   let from = 0;
   head.blocks.forEach((block, k) => {
-    const [rows, columns = 1] = block.shape, own = bytes.subarray(from, from += rows * columns), canvas = box.children[k].lastElementChild;
+    const [rows, columns = 1] = block.shape, couplings = bytes.subarray(from, from += rows * columns), canvas = box.children[k].lastElementChild;
     const name = block.columns === "one" ? `${block.rows} biases` : partName(block.name);
     const each = block.rows === "visible" && block.columns !== "visible" && block.columns !== "one" ? `, one picture per ${block.columns} unit` : "";
     box.children[k].firstElementChild.textContent = `${name}${each}: up to ${show(block.largest, 3)} E₀`;
     canvas.setAttribute("role", "img"); canvas.setAttribute("aria-label", name);
-    if (block.rows === "visible") mosaic(canvas, own, rows, columns, SIDE, SIDE);
+    if (block.rows === "visible") mosaic(canvas, couplings, rows, columns, SIDE, SIDE);
     else { // hidden units from left to right
-      const turned = new Uint8Array(own.length);
-      for (let i = 0; i < own.length; i++) turned[(i % columns) * rows + Math.floor(i / columns)] = own[i];
+      const turned = new Uint8Array(couplings.length);
+      for (let i = 0; i < couplings.length; i++) turned[(i % columns) * rows + Math.floor(i / columns)] = couplings[i];
       picture(canvas, turned, rows, columns, true);
       canvas.style.width = `${Math.min(rows * 9, 300)}px`;
     }
@@ -474,7 +474,7 @@ function rule(head) {
   const what = r.name === "bias" ? equation("b<sub>i</sub> ← b<sub>i</sub> − α r<sub>i</sub>")
     : equation("J<sub>ij</sub> ← J<sub>ij</sub> − α (r<sub>i</sub> x<sub>j</sub>′ + r<sub>j</sub> x<sub>i</sub>′), &nbsp; r<sub>i</sub> = [−Δx<sub>i</sub> + μΔt ∂<sub>i</sub>V(x′)] / 2k<sub>B</sub>T");
   const sum = `${fixed(r.after, 5)} ← ${fixed(r.J, 5)} − ${fixed(r.alpha)} × (${fixed(r.r_i)} × ${bracket(r.x_j)} + ${bracket(r.r_j)} × ${bracket(r.x_i)})`;
-  const drift = Math.abs(r.mean) > 3 * r.error ? "so learning would continue to change this wire" : "consistent with zero: on average this wire does not change";
+  const drift = Math.abs(r.mean) > 3 * r.error ? "so learning would continue to change this coupling" : "which is consistent with zero: on average this coupling does not change";
   return [title, what, equation(sum, true),
     make("p", {className: "note", textContent: `Step ${r.step} of a noising path of pattern “${r.pattern}”, along which learning runs. Here the update is ${fixed(r.update)}; `
       + `its mean over ${r.steps} steps of this stage is ${fixed(r.mean)} ± ${fixed(r.error)}, ${drift}.`})];

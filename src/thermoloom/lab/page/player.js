@@ -107,7 +107,7 @@ export class Player {
   get sample() { return Math.max(0, this.chosen); }
 
   tiles() {
-    const {verdicts} = this.scene, named = own => this.machine.classes.find(c => c.class === own)?.name ?? own;
+    const {verdicts} = this.scene, named = number => this.machine.classes.find(c => c.class === number)?.name ?? number;
     const across = verdicts.length <= 10 ? verdicts.length : Math.ceil(verdicts.length / Math.ceil(verdicts.length / 10));
     this.sheet.style.setProperty("--across", across > 5 || across < 4 ? Math.max(across, 5) : across);
     this.sheet.replaceChildren(...verdicts.map((verdict, s) => {
