@@ -246,6 +246,8 @@ def test_what_is_drawn(labelled: tl.Computer) -> None:
     assert in_turn is not None
     assert in_turn.tolist() == [0, 1, 2, 0, 1]
     assert drawn.quality().samples == 7
+    with pytest.raises(tl.UserError, match="classifier: judges samples of 28 × 28 pixels"):
+        drawn.quality("judge")
     assert f"heat {drawn.heat.mean():.1f}, work {drawn.work.mean():.1f}" in repr(drawn)
 
 

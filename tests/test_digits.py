@@ -154,7 +154,7 @@ def test_heat_in_joules_by_hand() -> None:
 def test_presets_and_what_is_refused() -> None:
     assert DIGITS.preset_of(DIGITS.plan("full")) == "full"
     assert DIGITS.plan("paper") == DIGITS.plan("full")
-    with pytest.raises(UserError, match="peers: gan: must be among"):
+    with pytest.raises(UserError, match="peers: gan: must be one of"):
         DigitsPlan(peers=("gan",))
     with pytest.raises(UserError, match="online_cycles: must be increasing"):
         DigitsPlan(online_cycles=(10, 5))

@@ -221,7 +221,7 @@ def test_devices_have_wells_of_their_own() -> None:
     [
         ({"J2": -1.0}, "double well a noising path never forgets"),
         ({"generating": [{"J2": -1.0}]}, "not confined"),
-        ({"generating": [{"J2": 1.0, "groups": ["label"]}]}, "must be among visible, hidden"),
+        ({"generating": [{"J2": 1.0, "groups": ["label"]}]}, "must be one of visible, hidden"),
         ({"generating": [{"J2": 1.0, "stages": [2]}]}, "stages from 0 to 1"),
         ({"generating": [{"J2": 1.0}, {"J2": 2.0}]}, "2 potentials for visible units in stage 0"),
         ({"generating": [{"depth": 1.0}]}, "machine.generating.depth: no such setting"),

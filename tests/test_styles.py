@@ -50,7 +50,7 @@ def test_words_have_one_unit_for_each_style_of_a_class() -> None:
     expected = np.zeros((3, 6), np.float32)
     expected[[0, 1, 2], [2, 3, 5]] = 1.5
     assert np.array_equal(word, expected)
-    with pytest.raises(UserError, match="style: must be whole numbers from 0 to 2"):
+    with pytest.raises(UserError, match="must be a whole number from 0 to 2"):
         label_word(MACHINE, 0, 3)
     with pytest.raises(UserError, match=r"machine\.styles = 3: styles are label units"):
         Machine(styles=3)
@@ -110,7 +110,7 @@ def test_generation_asks_the_units_of_the_styles_drawn() -> None:
     assert np.array_equal(named.final_states, expected.final_states)
     with pytest.raises(UserError, match="styles: 2 for 4 samples"):
         generate(theta, 4, seed, classes, styles=[0, 1])
-    with pytest.raises(UserError, match="style: must be whole numbers from 0 to"):
+    with pytest.raises(UserError, match="style 99: must be a whole number from 0 to"):
         generate(theta, 4, seed, classes, styles=[0, 1, 0, 99])
     rest = generate(theta, 2, seed, classes, first=2)
     np.testing.assert_allclose(rest.final_states, expected.final_states[2:], rtol=1e-5)

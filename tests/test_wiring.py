@@ -167,7 +167,7 @@ def test_wrong_lists_are_refused_in_one_line(tmp_path: Path, text: str, message:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"topology": "ring"}, "must be among complete, grid, moore, random, edges"),
+        ({"topology": "ring"}, "must be one of complete, grid, moore, random, edges"),
         ({"topology": "grid"}, r"needs machine\.radius"),
         ({"topology": "edges"}, r"needs machine\.edges"),
         ({"radius": 2}, r"applies to machine\.topology = 'grid' or 'moore' only"),

@@ -52,7 +52,7 @@ def main() -> None:
     arguments.add_argument("--mnist", type=Path, help="folder of the IDX files; else downloaded")
     options = arguments.parse_args()
     if unknown := set(options.names) - set(PICTURES):
-        arguments.error(f"{min(unknown)}: must be among {', '.join(PICTURES)}")
+        arguments.error(f"{min(unknown)}: must be one of {', '.join(PICTURES)}")
     for name in options.names or PICTURES:
         file, draw = PICTURES[name]
         print(f"{file} ... ", end="", flush=True)

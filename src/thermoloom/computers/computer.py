@@ -187,7 +187,9 @@ class Computer:
         device = self.settings.device
         built = "" if device.ideal else f", on {device!r}"
         how = f"{self._how}{self._far}{built}"
-        return f"Computer({self.machine!r}, {len(self.patterns)} patterns, {how})"
+        count = len(self.patterns)
+        patterns = "1 pattern" if count == 1 else f"{count} patterns"
+        return f"Computer({self.machine!r}, {patterns}, {how})"
 
     @property
     def _far(self) -> str:

@@ -189,12 +189,19 @@ class Drawn:
         >>> drawn.quality().samples
         5
         """
-        from thermoloom.measures.classifier import panel
+        from thermoloom.measures.classifier import SIDE, panel
         from thermoloom.measures.quality import Quality, measure_quality
 
         explain(Quality, "Attributes")
+        patterns = self.computer.patterns
+        patterns.needed_for("quality")
+        if classifier and (patterns.shape != (SIDE, SIDE) or len(patterns.classes) == 0):
+            raise UserError(
+                f"classifier: judges samples of {SIDE} × {SIDE} pixels whose patterns have classes; "
+                "leave it out"
+            )
         visible = self.states[:, : self.computer.machine.visible]
-        return measure_quality(visible, self.computer.patterns, classifier, panel())
+        return measure_quality(visible, patterns, classifier, panel())
 
     # --- compared with data -----------------------------------------------------------------------
 

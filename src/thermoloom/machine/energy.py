@@ -37,12 +37,15 @@ def label_word(
     if classes is None:
         raise UserError(f"class: name one of the {machine.labels} classes of this machine")
     for name, values, count in (
-        ("classes", classes, machine.labels),
-        ("styles", styles, machine.styles),
+        ("class", classes, machine.labels),
+        ("style", styles, machine.styles),
     ):
         numbers = np.asarray(values)
-        if numbers.dtype.kind not in "iu" or np.any((numbers < 0) | (numbers >= count)):
+        if numbers.dtype.kind not in "iu":
             raise UserError(f"{name}: must be whole numbers from 0 to {count - 1}")
+        unknown = numbers[(numbers < 0) | (numbers >= count)]
+        if unknown.size:
+            raise UserError(f"{name} {unknown[0]}: must be a whole number from 0 to {count - 1}")
     unit = np.asarray(classes) * machine.styles + np.asarray(styles)
     word = np.zeros((*unit.shape, machine.size_of("label")), np.float32)
     np.put_along_axis(word, unit[..., None], np.float32(machine.label_amplitude), axis=-1)

@@ -561,6 +561,6 @@ class Machine(Section):
 def _among(key: str, chosen: Sequence[str], known: Sequence[str]) -> None:
     """Refuse names that are unknown or occur twice."""
     for name in chosen:
-        must = f"must be among {', '.join(known)}"
+        must = f"must be one of {', '.join(known)}"
         require(name in known, f"machine.{key}", name, must)
     require(len(set(chosen)) == len(chosen), f"machine.{key}", list(chosen), "repeats a name")

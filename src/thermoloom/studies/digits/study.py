@@ -139,7 +139,7 @@ class DigitsPlan(Plan):
         super().__post_init__()
         unknown = [peer for peer in self.peers if peer not in PEERS]
         if unknown:
-            raise UserError(f"{SECTION}.peers: {unknown[0]}: must be among {', '.join(PEERS)}")
+            raise UserError(f"{SECTION}.peers: {unknown[0]}: must be one of {', '.join(PEERS)}")
         self._check_protocol()
         if tuple(self.online_cycles) != tuple(sorted(set(self.online_cycles))):
             raise UserError(f"{SECTION}.online_cycles: must be increasing")
