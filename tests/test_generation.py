@@ -216,7 +216,7 @@ def test_classes_are_asked_for_in_turn() -> None:
         same = np.array_equal(only[sample], every.final_states[sample])
         assert same == (sample % 3 == 2)
     for wrong in ([], [3], [-1], [0.5], [[0, 1]]):
-        with pytest.raises(UserError, match="must be (a )?whole numbers? from 0 to 2"):
+        with pytest.raises(UserError, match=r"must be (a )?whole numbers? from 0 to 2"):
             generate(theta, 3, 3, classes=wrong)
     with pytest.raises(UserError, match="no label units"):
         generate(random_parameters(MACHINES["paper"], dtype=np.float32), 3, 3, classes=1)

@@ -197,8 +197,8 @@ class Drawn:
         patterns.needed_for("quality")
         if classifier and (patterns.shape != (SIDE, SIDE) or len(patterns.classes) == 0):
             raise UserError(
-                f"classifier: judges samples of {SIDE} × {SIDE} pixels whose patterns have classes; "
-                "leave it out"
+                f"classifier: judges samples of {SIDE} × {SIDE} pixels whose patterns have "
+                "classes; leave it out"
             )
         visible = self.states[:, : self.computer.machine.visible]
         return measure_quality(visible, patterns, classifier, panel())
