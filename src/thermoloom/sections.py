@@ -35,8 +35,11 @@ def require(condition: bool, key: str, value: object, must: str) -> None:
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> str:
     """Message for an unknown name, with the nearest known one or the command that lists all."""
-    near = get_close_matches(name[:100], list(known), n=1, cutoff=0.5)
-    hint = f"did you mean {near[0]}?" if near else "`thermoloom settings` lists all"
+    complete = {key: key for key in known}
+    if "." not in name:  # --set kT=0.2 stands for machine.kT
+        complete |= {key.rpartition(".")[2]: key for key in complete}
+    near = get_close_matches(name[:100], list(complete), n=1, cutoff=0.5)
+    hint = f"did you mean {complete[near[0]]}?" if near else "`thermoloom settings` lists all"
     return f"{shown(name)[1:-1]}: no such {kind}; {hint}"
 
 
