@@ -467,6 +467,8 @@ on Device(bits=4))
         Jarzynski's equality and by Crooks' theorem, each with its standard error.
 
         Couplings are switched on in ``switches`` jumps with a ``rest`` after each, and off again.
+        Crooks' theorem predicts slope 1. A smaller slope shows that the states did not reach
+        equilibrium at full strength, as in deep wells: choose a longer ``rest`` or a higher ``kT``.
         A machine with labels needs a class. Needs pymbar (``thermoloom[free-energy]``).
 
         >>> import thermoloom as tl

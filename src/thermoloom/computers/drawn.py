@@ -240,7 +240,7 @@ class Drawn:
         noise: bool | None = None,
     ) -> KernelDistance:
         """Kernel distance (KID) between samples and reference, with its standard error; arguments
-        as in ``frechet``.
+        as in ``frechet``. The error is NaN unless both have at least 1,000.
 
         >>> import numpy as np, thermoloom as tl
         >>> rows = np.random.default_rng(0).normal(size=(50, 2))

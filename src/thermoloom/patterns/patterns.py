@@ -98,8 +98,9 @@ class Patterns:
         requested = []
         for wanted in np.atleast_1d(np.asarray(classes, object)).tolist():
             if isinstance(wanted, str) and wanted not in numbers:
-                known = ", ".join(self.class_names) or "numbers only"
-                raise UserError(f"class {wanted!r}: no such class; known: {known}")
+                known = ", ".join(self.class_names)
+                problem = f"no such class; known: {known}" if known else "no names; use numbers"
+                raise UserError(f"class {wanted!r}: {problem}")
             requested.append(numbers[wanted] if isinstance(wanted, str) else wanted)
         return requested
 
