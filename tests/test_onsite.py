@@ -136,7 +136,7 @@ every_other = pytest.mark.parametrize("onsite", OTHERS)
 
 
 def test_an_unknown_potential_is_refused_by_name() -> None:
-    with pytest.raises(UserError, match=r"machine\.onsite = .cubic.: .* quartic.*, or module:object"):
+    with pytest.raises(UserError, match=r"onsite = .cubic.: .* quartic.*, or module:object"):
         machine_with("cubic")
 
 
