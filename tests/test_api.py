@@ -330,7 +330,7 @@ def test_the_command_line_samples_and_shows_a_saved_computer(
     command("generate", "my.safetensors", "--samples", "6", "--class", "2,0,1")
     assert archive.stat().st_mtime_ns == before  # it was there
     shown = command("show", "my.safetensors")
-    assert shown["pictures"] == ["my.loss.png", "my.samples.png"]
+    assert shown["pictures"] == ["my.samples.png"]  # of a solved computer, no loss curve
     again = command("generate", "my.safetensors", "--samples", "6")
     computer.save("my.safetensors")  # another one in its place
     assert command("show", "my.safetensors")["notes"]

@@ -46,6 +46,7 @@ from thermoloom.settings import (
     PatternSettings,
     Settings,
     Training,
+    parse_assignment,
     settings_file,
 )
 from thermoloom.studies.discovery import names, study
@@ -531,6 +532,8 @@ def bound() -> tl.Computer:
         (lambda: tl.Machine(visible=12).train(np.ones(12)), r"shape \(12,\)"),
         (lambda: tl.Machine(visible=12).train(FIELDS[:, :11]), r"machine\.visible = 12"),
         (lambda: tl.Machine(visible=12).train([[1, 2], [3]]), "values"),
+        (lambda: tl.Machine.for_data(np.zeros((4, 3, 8, 8))), r"\(n, h, w, c\): use np.moveaxis"),
+        (lambda: tl.Machine.for_data(np.zeros((4, 1, 8, 8))), r"\(n, h, w, c\): use np.moveaxis"),
         (lambda: tl.Machine(visible=12, labels=2).train(FIELDS[:, :12]), "no classes"),
         (lambda: tl.Machine(visible=12, labels=2).train(FIELDS[:, :12], [0, 2]), "labels = 3"),
         (lambda: tl.Machine(visible=12, labels=2).solve(FIELDS[:, :12], [0]), "one for .* got 1"),
@@ -645,6 +648,8 @@ def test_a_misspelt_setting_names_the_nearest_one() -> None:
         tl.Machine(hiden=3)
     with pytest.raises(UserError, match=r"did you mean training\.cycles"):
         Training(cycls=3)
+    with pytest.raises(UserError, match=r"^kt: no such setting; did you mean machine\.kT\?$"):
+        parse_assignment("kt=0.2")
     assert "hidden" in inspect.signature(tl.Machine).parameters
 
 

@@ -297,7 +297,9 @@ def test_export_and_units_on_the_command_line(saved: Path) -> None:
     found = json.loads(CliRunner().invoke(app, [*units, "--json"]).stdout)
     assert found["images_per_s"] == pytest.approx(1e10)
     assert found["heat_J"] > 0
-    assert "6.44 mV" in CliRunner().invoke(app, units).stdout
+    lines = CliRunner().invoke(app, units).stdout
+    assert "6.44 mV" in lines
+    assert found["samples"] in lines
 
 
 def test_wrong_exports_are_refused_in_one_line(saved: Path, tmp_path: Path) -> None:

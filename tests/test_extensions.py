@@ -207,7 +207,10 @@ def test_a_saved_computer_says_what_it_needs(
     (tmp_path / "own_well.py").write_text(WELL.replace("/ 2", "* 0.5"), encoding="utf-8")
     assert "its source has changed" in in_another_process(code, tmp_path)
     (tmp_path / "own_well.py").unlink()
-    assert "there is no module own_well" in in_another_process(code, tmp_path)
+    said = in_another_process(code, tmp_path)
+    assert "there is no module own_well" in said
+    assert "damaged" not in said
+    assert "c.safetensors" in said
     sys.modules.pop("own_well", None)
 
 

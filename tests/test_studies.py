@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -221,6 +222,8 @@ def test_what_is_wrong_with_a_folder_is_said_in_one_line(toy: Path, tmp_path: Pa
     for name in (str(toy), str(tmp_path / "no-name"), str(tmp_path / "comparison")):
         with pytest.raises(UserError, match="--new"):
             write_skeleton(Path(name))
+    with pytest.raises(UserError, match="cannot be written"):
+        write_skeleton(Path("/proc/nowhere/warmth"))
     refused = CliRunner().invoke(app, ["run", str(tmp_path / "nowhere")])
     assert isinstance(refused.exception, UserError)
 
@@ -232,7 +235,7 @@ def test_a_measure_that_fails_is_reported_and_the_others_go_on(toy: Path, tmp_pa
     (toy / "study.py").write_text(text)
     done = run_toy(toy, tmp_path)
     assert len(done.failures) == 2
-    assert "three is out" in done.failures[0]
+    assert re.search(r"study\.py: line \d+: AssertionError: three is out", done.failures[0])
     assert done.summary["sum"] == 8
     assert "left out" in done.summary["missing"][0]
 

@@ -41,6 +41,10 @@ class UserError(ValueError):
         return [f"{type(self).__name__}: {self}", *place]
 
 
+class MissingExtensionError(UserError):
+    """A setting names a user's own object that this process cannot make."""
+
+
 class DivergedSamples(UserError):
     """A generation whose states are no longer finite; studies record it as diverged."""
 

@@ -32,7 +32,7 @@ from typing import Any
 
 import numpy as np
 
-from thermoloom.errors import UserError
+from thermoloom.errors import MissingExtensionError, UserError
 from thermoloom.inputs import shown
 
 MAIN = "__main__"
@@ -100,18 +100,18 @@ def _restored(key: str, text: str, kind: Extensible) -> Any:
     name = f"{parts['module']}:{parts['name']}"
     in_main = parts["module"] == MAIN
     if parts["number"] or (in_main and multiprocessing.parent_process() is not None):
-        raise UserError(f"{key} = {shown(text)}: {_LOCAL}; {_WAY_OUT}")
+        raise MissingExtensionError(f"{key} = {shown(text)}: {_LOCAL}; {_WAY_OUT}")
     target = _attribute(_module(key, parts["module"], kind), parts["name"])
     if target is None and in_main:
-        raise UserError(f"{key} = {shown(text)}: {_LOCAL}; {_WAY_OUT}")
+        raise MissingExtensionError(f"{key} = {shown(text)}: {_LOCAL}; {_WAY_OUT}")
     if target is None:
-        raise UserError(
+        raise MissingExtensionError(
             f"{key}: needs the {kind.noun} {name}, which does not exist here; restore its name, or "
             "pass the object"
         )
     _require_methods(key, target, kind)
     if parts["source"] and (source := _source_of(target)) != parts["source"]:
-        raise UserError(
+        raise MissingExtensionError(
             f"{key}: needs {name} with source @{parts['source']}, but its source has changed to "
             f"@{source}; restore the file, or pass the object itself to accept the change"
         )
@@ -139,12 +139,14 @@ def _module(key: str, name: str, kind: Extensible) -> ModuleType:
     try:
         return sys.modules.get(name) or import_module(name)
     except ModuleNotFoundError as error:
-        raise UserError(
+        raise MissingExtensionError(
             f"{key}: needs the {kind.noun} of the module {name}, but there is no module "
             f"{error.name}; put its folder on PYTHONPATH, or pass the object"
         ) from None
     except Exception as error:
-        raise UserError(f"{key}: the module {name} cannot be imported ({error})") from None
+        raise MissingExtensionError(
+            f"{key}: the module {name} cannot be imported ({error})"
+        ) from None
 
 
 def _require_methods(key: str, candidate: object, kind: Extensible) -> None:

@@ -362,7 +362,7 @@ def show(
     title = f"{settings.training.rule}, seed {settings.training.seed}"
     title = "solved" if settings.solved else title
     title += f", {note}" if (note := unfinished_note(run)) else ""
-    pictures = {"loss.png": loss_curve(curve, title)} if len(curve["cycle"]) else {}
+    pictures = {"loss.png": loss_curve(curve, title)} if len(curve["cycle"]) > 1 else {}
     latest, notes = latest_samples(run), []
     if latest is None:
         notes.append(f"no samples yet: thermoloom generate {shell_word(run)}")

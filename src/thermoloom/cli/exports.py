@@ -136,5 +136,7 @@ def units(run: ComputerPath, device: dict[str, float], as_json: AsJson = False) 
     lines = realization.lines(summary)
     if latest is None:
         lines.append(f"no samples yet, so no heat: thermoloom generate {shell_word(run)}")
+    else:
+        lines.append(f"{'samples':<36}{latest[0]}")
     samples = None if latest is None else latest[0]
     emit(as_json, {"run": str(run), "samples": samples, **summary}, lines)

@@ -506,10 +506,12 @@ on Device(bits=4))
         Jarzynski's equality and by Crooks' theorem, each with its standard error.
 
         Couplings are switched on in ``switches`` jumps (20) with a ``rest`` (4 units of time) after
-        each, and off again. ``stage``: the index of the stage (0, next to the pattern).
-        ``samples``: trajectories in each direction (400). ``classes``: the class, by number or
-        name, that the label units request; a machine with labels needs one. ``seed``: 90000 + the
-        training seed by default. Needs pymbar (``pip install 'thermoloom[free-energy]'``).
+        each, and off again. Crooks' theorem predicts slope 1; a smaller slope means that the states
+        did not reach equilibrium: choose a longer ``rest`` or a higher ``kT``. ``stage``: the index
+        of the stage (0, next to the pattern). ``samples``: trajectories in each direction (400).
+        ``classes``: the class, by number or name, that the label units request; a machine with
+        labels needs one. ``seed``: 90000 + the training seed by default. Needs pymbar
+        (``pip install 'thermoloom[free-energy]'``).
 
         >>> import thermoloom as tl
         >>> machine = tl.Machine(visible=4, hidden=0, wiring=["visible-visible"], dt=0.01)

@@ -185,7 +185,8 @@ class Machine(Section):
 
     def _check_onsite(self) -> None:
         if not is_extension(self.onsite):
-            return _among("onsite", (self.onsite,), (*ONSITE, "module:object"))
+            must = f"must be one of {', '.join(ONSITE)}, or module:object"
+            return self._require("onsite", self.onsite in ONSITE, must)
         must = f"applies to {', '.join(ONSITE)} only, not to your own machine.onsite; leave it out"
         for key in ("J2", "J4"):
             self._require(key, getattr(self, key) == getattr(Machine, key), must)

@@ -50,7 +50,7 @@ def frechet_distance(a: NDArray[Any], b: NDArray[Any]) -> float:
 
 
 class KernelDistance(NamedTuple):
-    """KID: mean over blocks of samples, and its standard error."""
+    """KID: mean over blocks of samples, and its standard error (NaN if there is only one block)."""
 
     mean: float
     error: float

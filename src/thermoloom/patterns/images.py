@@ -210,7 +210,17 @@ def _read_array(path: Path) -> tuple[list[Array], list[str]]:
             f"{path}: {array.dtype} array of shape {array.shape}; expected real numbers of "
             "shape (n, h, w), (n, h, w, c) or (n, machine.visible), n ≥ 1"
         )
+    refuse_colours_first(str(path), array.shape)
     return list(array), [str(i) for i in range(len(array))]
+
+
+def refuse_colours_first(name: str, shape: tuple[int, ...]) -> None:
+    """Refuse images (n, c, h, w), as in PyTorch: read as (n, h, w, c) they would be three rows."""
+    if len(shape) == 4 and shape[1] in (1, 3) and shape[3] > 4:
+        raise UserError(
+            f"{name}: an array of shape {shape}; expected colours in the last axis, (n, h, w, c): "
+            "use np.moveaxis(images, 1, -1)"
+        )
 
 
 def read_npy(path: Path) -> Array:

@@ -16,7 +16,7 @@ from thermoloom.inputs import user_path, whole_number
 from thermoloom.machine.machine import Machine
 from thermoloom.machine.wires import text_of
 from thermoloom.patterns.edge_lists import read_edges
-from thermoloom.patterns.images import read_images
+from thermoloom.patterns.images import read_images, refuse_colours_first
 from thermoloom.patterns.mnist import BUNDLED, bundled_digits, load_mnist
 from thermoloom.patterns.patterns import Patterns, from_images, in_turn, numbered_classes
 from thermoloom.patterns.scale import Scale
@@ -51,7 +51,8 @@ class Images:
         shapes = sorted({np.shape(values) for values in self.pixels})
         sizes = [" × ".join(str(n) for n in shape) for shape in shapes]
         size = sizes[0] if len(sizes) == 1 else "different sizes"
-        classes = f", {len(set(self.classes))} classes" if self.classes else ""
+        count = len(set(self.classes))
+        classes = f", {count} class{'es' if count > 1 else ''}" if count else ""
         return f"Images({len(self)} of {size}{classes})"
 
     def __len__(self) -> int:
@@ -180,6 +181,7 @@ def as_images(source: Source) -> Images:
             f"images: an array of shape {array.shape}; expected (n, h, w), (n, h, w, c) or "
             "(n, machine.visible)"
         )
+    refuse_colours_first("images", array.shape)
     return Images(array)
 
 

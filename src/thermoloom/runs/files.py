@@ -18,7 +18,7 @@ from pathlib import Path
 
 import filelock
 
-from thermoloom.errors import UserError
+from thermoloom.errors import MissingExtensionError, UserError
 from thermoloom.inputs import read_file
 
 LOCK = ".lock"
@@ -47,6 +47,8 @@ def reading(file: Path, way_out: str = "") -> Iterator[None]:
         yield
     except DamagedFileError:
         raise
+    except MissingExtensionError as error:
+        raise MissingExtensionError(f"{file}: {error}") from None
     except (ValueError, KeyError, RecursionError) as error:
         reason = f"{error} is missing" if isinstance(error, KeyError) else str(error)
         raise DamagedFileError(f"{file}: damaged ({reason}){way_out}") from None

@@ -24,6 +24,9 @@ from thermoloom.runs.formats import jsonable
 from thermoloom.runs.progress import Progress
 from thermoloom.threads import threads
 
+STUDY_PACKAGE = "thermoloom_study_"
+"""Beginning of the package names of studies outside the package."""
+
 REPORT_INTERVAL = 0.2
 """Seconds between two progress reports of one task."""
 
@@ -106,8 +109,18 @@ def execute(task: Task, workdir: Path, report: Report, thread_count: int | None)
     except UserError as error:
         return Outcome("failed", reason=one_line(str(error)))
     except Exception as error:
-        reason = one_line(f"{type(error).__name__}: {error}")
+        reason = one_line(f"{_place(error)}{type(error).__name__}: {error}")
         return Outcome("failed", reason=reason, traceback=traceback.format_exc())
+
+
+def _place(error: Exception) -> str:
+    """File and line of an error in a study outside the package, or empty."""
+    places = [
+        f"{Path(frame.f_code.co_filename).name}: line {line}: "
+        for frame, line in traceback.walk_tb(error.__traceback__)
+        if str(frame.f_globals.get("__name__")).startswith(STUDY_PACKAGE)
+    ]
+    return places[-1] if places else ""
 
 
 def resolve(function: str) -> Callable[..., Mapping[str, Any]]:

@@ -35,7 +35,7 @@ from thermoloom.runs.files import sha256
 from thermoloom.runs.formats import canonical
 from thermoloom.runs.manifest import MANIFEST, run_path
 from thermoloom.runs.store import RunDirectory
-from thermoloom.runs.tasks import Report
+from thermoloom.runs.tasks import STUDY_PACKAGE, Report
 from thermoloom.settings import PatternSettings, Settings
 
 RUNS = "runs"
@@ -70,7 +70,7 @@ class Source:
 
         Edited files form another package, so that no process mixes two versions.
         """
-        package = f"thermoloom_study_{sha256(canonical(self.files).encode())[:16]}"
+        package = f"{STUDY_PACKAGE}{sha256(canonical(self.files).encode())[:16]}"
         if package not in sys.modules:
             module = ModuleType(package)
             module.__path__ = [str(self._place())]

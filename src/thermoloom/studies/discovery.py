@@ -147,6 +147,10 @@ def write_skeleton(folder: Path) -> None:
         raise UserError(f"--new {folder}: must be a Python name, such as my_study")
     if folder.name in names():
         raise UserError(f"--new {folder}: a built-in study has this name; choose another")
-    shutil.copytree(SKELETON, folder, ignore=shutil.ignore_patterns("__pycache__"))
-    for path in folder.iterdir():
-        path.write_text(path.read_text(encoding="utf-8").replace("skeleton", folder.name), "utf-8")
+    try:
+        shutil.copytree(SKELETON, folder, ignore=shutil.ignore_patterns("__pycache__"))
+        for path in folder.iterdir():
+            text = path.read_text(encoding="utf-8")
+            path.write_text(text.replace("skeleton", folder.name), "utf-8")
+    except OSError as error:
+        raise UserError(f"--new {folder}: cannot be written ({error.strerror or error})") from None

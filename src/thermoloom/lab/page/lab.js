@@ -223,6 +223,7 @@ function generate({fresh = true, ...more} = {}) {
   const seed = find("seed"), machine = machines[which];
   if (!machine) return;
   if (fresh && find("fresh").checked) seed.value = Math.floor(Math.random() * 1e6);
+  seed.value = message().seed; // the seed in use, also where the input is not a whole number
   request = message(more);
   next = null;
   order(request, "computing");
