@@ -53,7 +53,7 @@ def test_a_statement_about_what_diverged_says_infinity() -> None:
     assert orders["verdict"] == verdicts.HOLDS
     text = orders["measured"].format(**orders["values"])
     assert text == (
-        "∞ times the heat without an offset at μ_bias = 10000; more than 100 times from 10000 on"
+        "∞ times the heat without an offset at μ_bias = 10000; at least 100 times first at 10000"
     )
 
 

@@ -25,6 +25,8 @@ from thermoloom.inputs import shown
 from thermoloom.machine.machine import Machine
 from thermoloom.sections import html_table
 
+DIGITS = 12
+"""Significant digits of a summary; fewer than a float has, so that 300 K is 300.0."""
 ROOM_TEMPERATURE = 300.0
 """Kelvin, the default."""
 
@@ -137,7 +139,11 @@ class Realization:
             quantities |= {"heat_J": heat_joules, "heat_W": heat_joules / self.image_seconds}
         if work is not None:
             quantities["work_J"] = joules(self.machine, work, self.temperature)
-        return {name: number for name, number in quantities.items() if number is not None}
+        return {
+            name: float(f"{number:.{DIGITS}g}")
+            for name, number in quantities.items()
+            if number is not None
+        }
 
 
 def _readable(number: float, key: str) -> str:

@@ -151,7 +151,8 @@ def _t_statistics(
     differences = b - a
     if len(differences) == 1:
         return None, None, "one pair: no interval and no t-test are defined"
-    if np.ptp(differences) == 0:
+    round_off = 4 * np.finfo(np.float64).eps * max(np.abs(a).max(), np.abs(b).max())
+    if np.ptp(differences) <= round_off:
         value = float(differences[0])
         return (value, value), None, "all differences are equal: the t-test is not defined"
     test = stats.ttest_rel(b, a)

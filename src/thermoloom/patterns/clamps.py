@@ -112,7 +112,8 @@ def _pixels(
     """One row of N_v values for each image."""
     array = np.asarray(images)
     if array.dtype.kind not in "biuf":
-        raise UserError(f"{name}: has {array.dtype} values; expected real numbers")
+        kind = "is text" if array.dtype.kind in "US" else f"has {array.dtype} values"
+        raise UserError(f"{name}: {kind}; expected an array of real numbers")
     with np.errstate(over="ignore"):
         numbers = array.astype(np.float64)
     if (np.isfinite(array) & ~np.isfinite(numbers)).any():

@@ -75,6 +75,8 @@ def digits(*classes: int, per_class: int = 1, mnist: bool | str | Path = False) 
     >>> tl.digits(0, 1, 2, per_class=2).names
     ('0', '1', '2', '0', '1', '2')
     """
+    if any(np.ndim(number) for number in classes):
+        raise UserError("classes: pass each digit as an argument, such as digits(0, 1, 2)")
     wanted = [whole_number("classes", number, 0, 9) for number in classes or range(10)]
     if len(set(wanted)) < len(wanted):
         raise UserError(f"classes = {classes}: must not repeat a class")
