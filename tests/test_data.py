@@ -152,7 +152,7 @@ def test_classes_by_name(tmp_path: Path) -> None:
     with pytest.raises(tl.UserError, match="class 'huge': no such class; known: large, small"):
         computer.generate(2, classes="huge")
     numbered = machine.solve(TABLE, (TABLE[:, 0] > 5).astype(int), scale="feature")
-    with pytest.raises(tl.UserError, match="class 'huge': .*these classes have numbers, no names"):
+    with pytest.raises(tl.UserError, match=r"class 'huge': .*these classes have numbers, no names"):
         numbered.generate(2, classes="huge")
     with pytest.raises(tl.UserError, match="whole numbers or names"):
         machine.solve(TABLE, TABLE[:, 0], scale="feature")
