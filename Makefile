@@ -59,6 +59,7 @@ test-lowest:
 # PyTorch (the CPU build where there is one) and JAX, in a separate environment.
 test-libraries:
 	$(PYTHON) -m venv .venv-libraries
+	.venv-libraries/bin/python -m pip install --quiet --disable-pip-version-check 'pip>=25.1'  # knows --group
 	.venv-libraries/bin/python -m pip install --quiet --disable-pip-version-check -e '.[bench]' --group dev
 	.venv-libraries/bin/python -m pytest -p no:cacheprovider tests/test_portable.py tests/test_rules.py tests/test_libraries.py
 

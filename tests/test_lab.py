@@ -21,6 +21,7 @@ import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import cache
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -389,7 +390,7 @@ class Running:
 
     @property
     def status(self) -> dict[str, int]:
-        with urllib.request.urlopen(f"{self.address}/status") as answer:
+        with urllib.request.urlopen(f"{self.address}/status", timeout=60) as answer:
             found: dict[str, int] = json.load(answer)
             return found
 
@@ -639,6 +640,10 @@ def test_work_is_stopped_replaced_and_limited(
         assert "request fewer" in last(page, "error", "learned")["text"]
 
 
+@pytest.mark.skipif(
+    int(version("websockets").partition(".")[0]) < 15,
+    reason="older clients lose what came before the close",
+)
 def test_one_page_too_many_is_told_so(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lab_server, "MOST_VIEWERS", 1)
     with running.connect() as first, running.connect() as second:
