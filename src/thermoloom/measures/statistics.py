@@ -151,8 +151,7 @@ def _t_statistics(
     differences = b - a
     if len(differences) == 1:
         return None, None, "one pair: no interval and no t-test are defined"
-    round_off = 4 * np.finfo(np.float64).eps * max(np.abs(a).max(), np.abs(b).max())
-    if np.ptp(differences) <= round_off:
+    if np.ptp(differences) == 0:
         value = float(differences[0])
         return (value, value), None, "all differences are equal: the t-test is not defined"
     test = stats.ttest_rel(b, a)
