@@ -286,6 +286,18 @@ def test_a_device_that_is_not_described_is_refused(device: dict[str, Any], why: 
 # --- commands -------------------------------------------------------------------------------------
 
 
+def test_errors_in_a_device_name_options(saved: Path) -> None:
+    wrong = (
+        (["units"], "--time-unit, --conductance: give one of them"),
+        (["units", "--time-unit", "-1"], "--time-unit = -1.0: must be positive"),
+        (["units", "--voltage", "1"], "--voltage, --conductance: belong"),
+        (["units", "--energy", "1", "--temperature", "2"], "--temperature, --energy: each of them"),
+    )
+    for (command, *options), message in wrong:
+        refused = CliRunner().invoke(app, [command, str(saved), *options])
+        assert str(refused.exception).startswith(message)
+
+
 def test_export_and_units_on_the_command_line(saved: Path) -> None:
     done = CliRunner().invoke(app, ["export", str(saved), "--bits", "5", "--json"])
     assert done.exit_code == 0, done.exception

@@ -116,6 +116,11 @@ def advice(setting: str, value: object) -> str:
     return f"{setting.rpartition('.')[2]}={value!r}"
 
 
+def argument(name: str) -> str:
+    """An argument as the caller writes it: ``time_unit``, or ``--time-unit``."""
+    return f"--{name.replace('_', '-')}" if _COMMAND_LINE.get() else name
+
+
 def printable(text: str) -> str:
     """The text as one line that any terminal can show."""
     return "".join(c if c.isprintable() else _visible(c) for c in text)

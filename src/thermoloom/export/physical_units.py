@@ -20,7 +20,7 @@ from typing import Any
 
 from scipy.constants import Boltzmann
 
-from thermoloom.errors import UserError
+from thermoloom.errors import UserError, argument
 from thermoloom.inputs import shown
 from thermoloom.machine.machine import Machine
 from thermoloom.sections import html_table
@@ -199,16 +199,20 @@ def realize(
     }  # fmt: skip
     for name, number in properties.items():
         if number is not None and not (math.isfinite(number) and number > 0):
-            raise UserError(f"{name} = {number}: must be positive and finite")
+            raise UserError(f"{argument(name)} = {number}: must be positive and finite")
     scales = [name for name in ("temperature", "energy", "voltage") if properties[name] is not None]
     if len(scales) > 1:
-        raise UserError(f"{', '.join(scales)}: each of them fixes E0; give only one")
+        names = ", ".join(map(argument, scales))
+        raise UserError(f"{names}: each of them fixes E0; give only one")
     if capacitance is None and (voltage is not None or conductance is not None):
-        raise UserError("voltage, conductance: belong to a node; give its capacitance too")
+        raise UserError(
+            f"{argument('voltage')}, {argument('conductance')}: belong to a node; give its "
+            "capacitance too"
+        )
     if (conductance is None) == (time_unit is None):
         raise UserError(
-            "time_unit, conductance: give one of them, the seconds per unit of time or the "
-            "conductance of a node in siemens (with its capacitance)"
+            f"{argument('time_unit')}, {argument('conductance')}: give one of them, the seconds "
+            "per unit of time or the conductance of a node in siemens (with its capacitance)"
         )
     if energy is None:
         energy = joules(machine, 1.0, ROOM_TEMPERATURE if temperature is None else temperature)
