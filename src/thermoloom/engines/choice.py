@@ -16,8 +16,8 @@ class engine:
     Without a choice the compiled engine computes, in float32 on the CPU. The portable engine runs
     on NumPy, PyTorch or JAX, in either precision, and on GPUs.
 
-        choice      text such as "compiled" or "portable:torch:cuda", or an engine of your own: an
-                    object with the methods of thermoloom.engines.Engine
+        choice      text such as "compiled" or "portable:torch:cuda", or your own engine: an object
+                    with the methods of thermoloom.engines.Engine
 
     The parts of such a text can also be named one by one:
 
